@@ -1,0 +1,1 @@
+//! HTTP: routes, extractors, problem bodies, streams, OpenAPI, console.

@@ -1,0 +1,3 @@
+//! The binary aivideo: configuration, roles, commands, telemetry, shutdown.
+
+fn main() {}

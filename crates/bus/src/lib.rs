@@ -1,0 +1,1 @@
+//! The queue: one small interface, its backends and one conformance suite.

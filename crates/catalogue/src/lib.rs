@@ -1,0 +1,1 @@
+//! Owner of models, routes, prices and provider accounts.

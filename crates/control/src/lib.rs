@@ -1,0 +1,1 @@
+//! Redis: the whole keyspace, one typed function per Lua script.

@@ -1,0 +1,1 @@
+//! Admission: submit, quote, cancel.

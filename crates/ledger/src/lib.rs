@@ -1,0 +1,1 @@
+//! Owner of the credit tables: grant, hold, capture, release, audit.

@@ -1,0 +1,1 @@
+//! Owner of assets: byte streams in, verified objects out.

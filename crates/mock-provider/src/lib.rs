@@ -1,0 +1,1 @@
+//! A scripted fake of an AI video provider.

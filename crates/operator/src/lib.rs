@@ -1,0 +1,1 @@
+//! Admin verbs, each with its row in operator_log.

@@ -1,0 +1,1 @@
+//! The Provider trait, the adapters behind it and their conformance suite.

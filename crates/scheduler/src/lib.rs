@@ -1,0 +1,1 @@
+//! Fair queue, slots, claim, dispatch, follow, take-over, sweeping.

@@ -1,0 +1,1 @@
+//! Owner of generation tasks: the only way a task moves.

@@ -1,0 +1,1 @@
+//! Owner of tenants, users, projects, members, keys, idempotency keys and limits.

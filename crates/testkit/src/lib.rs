@@ -1,0 +1,1 @@
+//! Test support: a database per test, a Redis prefix per test.
