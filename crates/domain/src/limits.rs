@@ -1,0 +1,175 @@
+//! Limits as values: token buckets, concurrency and queue bounds, tiers.
+//!
+//! The figures of a tier are per user; a tenant has [`TENANT_FACTOR`] times as much unless its tier says
+//! otherwise. Who keeps the counts (Redis, PostgreSQL or this process) is decided elsewhere.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::text_enum::text_enum;
+
+/// How many times a user's limits its tenant has, for tiers that do not say.
+pub const TENANT_FACTOR: u32 = 10;
+
+text_enum! {
+    /// What a limit is counted for. Appears in refusals and in the RateLimit headers.
+    LimitScope {
+        /// One address.
+        Ip = "ip",
+        /// One API key (reads).
+        Key = "key",
+        /// One user.
+        User = "user",
+        /// One tenant.
+        Tenant = "tenant",
+        /// One route of a tenant.
+        Endpoint = "endpoint",
+        /// One model of a tenant.
+        Model = "model",
+        /// One account at a provider.
+        Provider = "provider",
+    }
+}
+
+/// A token bucket: `capacity` tokens at most, `refill` of them back in every `per`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Bucket {
+    /// The most that can be saved up: the burst.
+    pub capacity: u32,
+    /// Tokens per period.
+    pub refill: u32,
+    /// The period in milliseconds.
+    pub per_ms: u64,
+}
+
+impl Bucket {
+    /// `rate` tokens a second with the given burst.
+    #[must_use]
+    pub const fn per_second(rate: u32, burst: u32) -> Self {
+        Self { capacity: burst, refill: rate, per_ms: 1_000 }
+    }
+
+    /// `rate` tokens a minute with the given burst.
+    #[must_use]
+    pub const fn per_minute(rate: u32, burst: u32) -> Self {
+        Self { capacity: burst, refill: rate, per_ms: 60_000 }
+    }
+
+    /// The time in which an empty bucket fills up: the window of the RateLimit-Policy header.
+    #[must_use]
+    pub fn window(&self) -> Duration {
+        let refill = u64::from(self.refill.max(1));
+        Duration::from_millis((u64::from(self.capacity) * self.per_ms).div_ceil(refill))
+    }
+
+    /// This bucket `factor` times as large.
+    #[must_use]
+    pub const fn times(self, factor: u32) -> Self {
+        Self {
+            capacity: self.capacity.saturating_mul(factor),
+            refill: self.refill.saturating_mul(factor),
+            per_ms: self.per_ms,
+        }
+    }
+}
+
+/// What one subject (a user or a tenant) may have at once.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SubjectLimits {
+    /// Submits. None is unlimited.
+    pub submit: Option<Bucket>,
+    /// Tasks that hold a place at a provider.
+    pub running: u32,
+    /// Tasks that wait besides.
+    pub queued: u32,
+}
+
+impl SubjectLimits {
+    /// Open tasks at most: those running and those waiting together.
+    #[must_use]
+    pub const fn open(&self) -> u32 {
+        self.running.saturating_add(self.queued)
+    }
+}
+
+/// A tier: what its users and tenants may do, and their share in the fair queue.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tier {
+    /// Its name.
+    pub name: String,
+    /// Per user.
+    pub user: SubjectLimits,
+    /// Per tenant.
+    pub tenant: SubjectLimits,
+    /// Reads per key, kept in process. None is unlimited.
+    pub reads: Option<Bucket>,
+    /// Share in the fair queue relative to other tenants.
+    pub weight: u32,
+}
+
+impl Tier {
+    /// The default of every new tenant.
+    #[must_use]
+    pub fn free() -> Self {
+        Self::tenfold("free", Bucket::per_minute(5, 5), 1, 5, Bucket::per_second(100, 200))
+    }
+
+    /// For paying users.
+    #[must_use]
+    pub fn pro() -> Self {
+        Self::tenfold("pro", Bucket::per_second(10, 60), 10, 200, Bucket::per_second(100, 200))
+    }
+
+    /// For companies; the tenant has the same figures as one of its users.
+    #[must_use]
+    pub fn enterprise() -> Self {
+        let limits =
+            SubjectLimits { submit: Some(Bucket::per_second(1_000, 2_000)), running: 1_000, queued: 100_000 };
+        Self {
+            name: "enterprise".to_owned(),
+            user: limits,
+            tenant: limits,
+            reads: Some(Bucket::per_second(20_000, 40_000)),
+            weight: 1,
+        }
+    }
+
+    /// The tiers that exist when nothing is configured.
+    #[must_use]
+    pub fn defaults() -> Vec<Self> {
+        vec![Self::free(), Self::pro(), Self::enterprise()]
+    }
+
+    fn tenfold(name: &str, submit: Bucket, running: u32, queued: u32, reads: Bucket) -> Self {
+        Self {
+            name: name.to_owned(),
+            user: SubjectLimits { submit: Some(submit), running, queued },
+            tenant: SubjectLimits {
+                submit: Some(submit.times(TENANT_FACTOR)),
+                running: running * TENANT_FACTOR,
+                queued: queued * TENANT_FACTOR,
+            },
+            reads: Some(reads),
+            weight: 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_is_the_time_to_fill_up() {
+        assert_eq!(Bucket::per_minute(5, 5).window(), Duration::from_secs(60));
+        assert_eq!(Bucket::per_second(1_000, 2_000).window(), Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_tenant_has_ten_times_its_users_figures_except_in_enterprise() {
+        assert_eq!(Tier::free().tenant.running, 10);
+        assert_eq!(Tier::pro().tenant.submit, Some(Bucket { capacity: 600, refill: 100, per_ms: 1_000 }));
+        assert_eq!(Tier::enterprise().tenant, Tier::enterprise().user);
+    }
+}

@@ -1,0 +1,62 @@
+//! The names of metrics, in one place so that dashboards, alarms and code agree.
+//!
+//! Labels are bounded: tier, endpoint, model, provider account, rule. Never an id of a task, user or tenant.
+
+macro_rules! names {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {$($(#[$doc])* pub const $name: &str = $text;)*};
+}
+
+names! {
+    /// Requests that every limit let through.
+    RATE_LIMIT_ALLOWED = "rate_limit_allowed_total";
+    /// Requests that a limit refused.
+    RATE_LIMIT_REJECTED = "rate_limit_rejected_total";
+    /// The waits that refused callers were told.
+    RATE_LIMIT_RETRY_AFTER_MS = "rate_limit_retry_after_ms";
+    /// Time of the limit script as its caller sees it.
+    RATE_LIMIT_LUA_LATENCY_MS = "rate_limit_lua_latency_ms";
+    /// Slots taken.
+    SLOT_ACQUIRE_SUCCESS = "slot_acquire_success_total";
+    /// Slots refused.
+    SLOT_ACQUIRE_REJECTED = "slot_acquire_rejected_total";
+    /// Slots given back.
+    SLOT_RELEASE = "slot_release_total";
+    /// Heartbeats that did not reach Redis or met another token.
+    SLOT_HEARTBEAT_FAILED = "slot_heartbeat_failed_total";
+    /// Leases found gone by the reaper.
+    SLOT_LEASE_EXPIRED = "slot_lease_expired_total";
+    /// Differences between Redis and PostgreSQL that a reconciler repaired.
+    SLOT_RECONCILE_DIFF = "slot_reconcile_diff";
+    /// Reads answered by a cache.
+    CACHE_HIT = "cache_hit_total";
+    /// Reads that a cache could not answer.
+    CACHE_MISS = "cache_miss_total";
+    /// Entries written to a cache.
+    CACHE_SET = "cache_set_total";
+    /// Messages published to streams.
+    PUBSUB_PUBLISH = "pubsub_publish_total";
+    /// Events pushed over SSE.
+    SSE_PUSH = "sse_push_total";
+    /// Streams opened with a Last-Event-ID.
+    CLIENT_RECONNECT = "client_reconnect_total";
+    /// Snapshots that a stream read again from PostgreSQL.
+    TASK_SNAPSHOT_REFETCH = "task_snapshot_refetch_total";
+    /// From the request's arrival to its 202.
+    ACCEPT_LATENCY_MS = "accept_latency_ms";
+    /// From acceptance to the provider's acceptance.
+    START_LATENCY_MS = "start_latency_ms";
+    /// From acceptance to the end.
+    FINISH_LATENCY_MS = "finish_latency_ms";
+    /// Age of the oldest outbox row.
+    OUTBOX_AGE_MS = "outbox_age_ms";
+    /// Tasks in the ready queue, by model.
+    QUEUE_DEPTH = "queue_depth";
+    /// How late polls are.
+    POLL_LAG_MS = "poll_lag_ms";
+    /// Rows that `audit` found wrong.
+    LEDGER_DRIFT = "ledger_drift";
+    /// Seconds since a loop last came round, by loop.
+    LOOP_IDLE_SECONDS = "loop_idle_seconds";
+    /// Messages that went to the dead letters, by topic.
+    DEAD_LETTER = "dead_letter_total";
+}
