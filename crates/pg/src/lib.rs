@@ -1,1 +1,26 @@
-//! PostgreSQL: the pool, transactions that nobody can abort half-way, the migrator, named-constraint errors.
+//! PostgreSQL, as every owner of tables uses it. This crate knows no table.
+//!
+//! It holds what all owners need and none should write twice: the pool with its session limits, [`transact`]
+//! (transactions that a dropped future cannot leave half-way), the migrator, and an error type that tells a lost
+//! COMMIT answer from a failure.
+
+pub mod audit;
+mod error;
+mod migrate;
+mod pool;
+mod transact;
+
+pub use audit::Violation;
+pub use error::PgError;
+pub use migrate::{MIGRATOR, SchemaError, check_schema, migrate};
+pub use pool::{PgConfig, connect};
+pub use sqlx::{PgConnection, PgPool};
+pub use transact::{read_snapshot, transact};
+
+/// The instant that decides for this transaction: PostgreSQL's, or the one a test has set.
+///
+/// # Errors
+/// When the connection is gone.
+pub async fn now(conn: &mut PgConnection) -> Result<chrono::DateTime<chrono::Utc>, PgError> {
+    Ok(sqlx::query_scalar("SELECT aiv_now()").fetch_one(conn).await?)
+}

@@ -1,0 +1,71 @@
+//! The pool. Every session carries limits of its own, so that a stuck statement, lock or forgotten transaction
+//! ends by itself.
+
+use std::{str::FromStr, time::Duration};
+
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+
+use crate::error::PgError;
+
+/// How to reach PostgreSQL, and for how long to wait for it.
+#[derive(Clone)]
+pub struct PgConfig {
+    /// `postgres://user:password@host:port/database`.
+    pub url: String,
+    /// Connections of this process at most.
+    pub max_connections: u32,
+    /// How long a caller waits for a connection; shorter than any request's own limit.
+    pub acquire_timeout: Duration,
+    /// The longest statement.
+    pub statement_timeout: Duration,
+    /// The longest wait for a lock.
+    pub lock_timeout: Duration,
+    /// The longest pause inside a transaction before the server ends it.
+    pub idle_in_transaction_timeout: Duration,
+}
+
+impl PgConfig {
+    /// The limits that the product runs with, for the given server.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            max_connections: 16,
+            acquire_timeout: Duration::from_secs(3),
+            statement_timeout: Duration::from_secs(10),
+            lock_timeout: Duration::from_secs(2),
+            idle_in_transaction_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl std::fmt::Debug for PgConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The URL may carry a password.
+        f.debug_struct("PgConfig").field("max_connections", &self.max_connections).finish_non_exhaustive()
+    }
+}
+
+/// Opens the pool and one connection, so that a wrong address is seen at start.
+///
+/// # Errors
+/// When the URL cannot be read or the server cannot be reached.
+pub async fn connect(config: &PgConfig) -> Result<PgPool, PgError> {
+    let millis = |limit: Duration| limit.as_millis().to_string();
+    let options = PgConnectOptions::from_str(&config.url)?.application_name("aivideo").options([
+        ("statement_timeout", millis(config.statement_timeout)),
+        ("lock_timeout", millis(config.lock_timeout)),
+        ("idle_in_transaction_session_timeout", millis(config.idle_in_transaction_timeout)),
+        // Sessions differ in nothing that a prepared statement could notice.
+        ("timezone", "UTC".to_owned()),
+    ]);
+    Ok(PgPoolOptions::new()
+        .max_connections(config.max_connections)
+        .min_connections(config.max_connections.min(2))
+        .acquire_timeout(config.acquire_timeout)
+        // Kept for good: opening connections under load is what turns a slow moment into an outage.
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .connect_with(options)
+        .await?)
+}
