@@ -1,0 +1,174 @@
+// Sending a video on its way, exactly once. The Idempotency-Key is written to session storage before the request
+// leaves, so that an answer that never came, or a reload in between, is followed by the same request under the same
+// key: the server then says what became of it instead of making a second video.
+import { signal } from "@preact/signals";
+import type { Problem } from "../api/problem";
+import { submit } from "../api/routes";
+import type { Accepted, GenerationRequest, Task } from "../api/types";
+import { refreshCredits } from "./account";
+import { alertNow, announce } from "./announce";
+import { fromNow, type Until } from "./countdown";
+import { noteSent } from "./draft";
+import { addRecent } from "./recent";
+import { box } from "./storage";
+import { serverNow } from "./clock";
+import { keep } from "./tasks";
+
+interface Pending {
+  key: string;
+  request: GenerationRequest;
+}
+
+export type Sending =
+  | { kind: "idle" }
+  | { kind: "sending"; request: GenerationRequest }
+  /** No answer yet to a request that may have arrived. */
+  | { kind: "checking"; request: GenerationRequest }
+  /** 503: trying again by itself at `until`. */
+  | { kind: "busy"; request: GenerationRequest; until: Until }
+  /** `until` is when a limit lets the next one through; null when time alone doesn't help. */
+  | { kind: "refused"; request: GenerationRequest; problem: Problem; until: Until | null };
+
+const TRIES_WHEN_BUSY = 3;
+const BUSY_MS = 5_000;
+const FIRST_WAIT_MS = 1_000;
+const LAST_WAIT_MS = 30_000;
+
+const stored = box<Pending>("pending");
+export const sending = signal<Sending>({ kind: "idle" });
+/** The task on the stage of the Create page. */
+export const shown = signal<string | null>(null);
+
+/** The request that made a task, for those made on this page: support asks for it. */
+export const requestIds = new Map<string, string>();
+
+/** A refused send whose key may be used again: the server was busy, and nothing else changed. */
+let reusable: Pending | null = null;
+
+export const underWay = (): boolean => ["sending", "checking", "busy"].includes(sending.peek().kind);
+
+/** Sends a request, unless one is under way. */
+export function send(request: GenerationRequest): void {
+  if (underWay()) return;
+  const again = reusable && JSON.stringify(reusable.request) === JSON.stringify(request);
+  const pending = again && reusable ? reusable : { key: newKey(), request };
+  stored.write(pending);
+  sending.value = { kind: "sending", request };
+  void deliver(pending);
+}
+
+/** After a reload: asks what became of a send that was never answered. */
+export function resume(): void {
+  const pending = stored.read();
+  if (!pending || underWay()) return;
+  sending.value = { kind: "checking", request: pending.request };
+  void deliver(pending);
+}
+
+/** Takes the refusal away, once what it spoke of has changed. */
+export function clearRefusal(): void {
+  if (sending.peek().kind === "refused") sending.value = { kind: "idle" };
+}
+
+async function deliver(pending: Pending): Promise<void> {
+  const { request } = pending;
+  let waitMs = FIRST_WAIT_MS;
+  let busy = 0;
+  for (;;) {
+    const answer = await submit(request, pending.key);
+    if (answer.kind === "ok") {
+      requestIds.set(answer.body.task_id, answer.headers.get("X-Request-Id") ?? "");
+      return accepted(answer.body, request);
+    }
+    if (answer.kind === "refused") {
+      const { problem } = answer;
+      const { status, retryAfterMs } = problem;
+      // A twin of ours is still being written, or the server stumbled: what became of it shows under the same key.
+      const unsure = problem.code === "idempotency_in_progress" || (status >= 500 && status !== 503);
+      if (status === 503 && busy < TRIES_WHEN_BUSY) {
+        busy += 1;
+        const ms = retryAfterMs ?? BUSY_MS;
+        sending.value = { kind: "busy", request, until: fromNow(ms) };
+        alertNow("The service is busy. Nothing was charged.");
+        await wait(ms);
+        continue;
+      }
+      if (!unsure || busy >= TRIES_WHEN_BUSY) return refused(pending, problem);
+      if (status >= 500) busy += 1;
+      waitMs = Math.max(waitMs, retryAfterMs ?? 0);
+    }
+    sending.value = { kind: "checking", request };
+    await wait(waitMs);
+    waitMs = Math.min(LAST_WAIT_MS, waitMs * 2);
+  }
+}
+
+function accepted(answer: Accepted, request: GenerationRequest): void {
+  stored.write(null);
+  reusable = null;
+  noteSent(request.prompt);
+  keep(provisional(answer, request));
+  addRecent(answer.task_id);
+  shown.value = answer.task_id;
+  sending.value = { kind: "idle" };
+  announce("Accepted.");
+  void refreshCredits();
+}
+
+function refused(pending: Pending, problem: Problem): void {
+  stored.write(null);
+  reusable = problem.status >= 500 ? pending : null;
+  // An ended session is said by the page itself, and the draft is still there.
+  if (problem.status === 401) {
+    sending.value = { kind: "idle" };
+    return;
+  }
+  const until = problem.status === 429 && problem.retryAfterMs !== null ? fromNow(problem.retryAfterMs) : null;
+  sending.value = { kind: "refused", request: pending.request, problem, until };
+  if (problem.status === 402) void refreshCredits();
+}
+
+/** What is known of a task before it was read: older than anything the server says. */
+function provisional(answer: Accepted, request: GenerationRequest): Task {
+  return {
+    task_id: answer.task_id,
+    status: answer.status,
+    stage: "queued",
+    progress: null,
+    queue_position: null,
+    eta: null,
+    wait_reason: null,
+    wait_detail: null,
+    model: request.model,
+    attempt_no: 0,
+    output_asset_id: null,
+    output_url: null,
+    error_code: null,
+    error_message: null,
+    inputs: request,
+    credits: { quoted: answer.credits_held, held: answer.credits_held, charged: 0, released: 0 },
+    deadline_at: null,
+    version: 0,
+    poll_after_ms: answer.poll_after_ms,
+    created_at: new Date(serverNow()).toISOString(),
+  };
+}
+
+/** 128 random bits. `randomUUID` exists on secure origins only, and a first try may run on a plain one. */
+function newKey(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return `console-${[...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}
+
+/** Waits, or less when the network comes back. */
+function wait(ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      clearTimeout(timer);
+      removeEventListener("online", done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    addEventListener("online", done);
+  });
+}
