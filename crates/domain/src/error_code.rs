@@ -37,3 +37,26 @@ text_enum! {
         BadOutput = "bad_output",
     }
 }
+
+impl ErrorCode {
+    /// A sentence for the task's owner. It never repeats a provider's own words, which may carry anything.
+    #[must_use]
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::InvalidInput => "The model can't use these settings.",
+            Self::ModeratedInput => "The provider's safety check refused the prompt.",
+            Self::ModeratedOutput => "The provider's safety check withheld the result.",
+            Self::ProviderAuth | Self::RegionBlocked | Self::ProviderCredit => {
+                "The model is unavailable; the fault is ours."
+            }
+            Self::RateLimited | Self::ConcurrencyFull | Self::Overloaded => {
+                "The provider was too busy in every try."
+            }
+            Self::ProviderInternal | Self::ProviderLost => "The provider failed while generating.",
+            Self::ModelGone => "The model was withdrawn by its provider.",
+            Self::DeadlineExceeded => "The video was not ready by its deadline.",
+            Self::Unconfirmed => "The provider never confirmed this job. An operator was told.",
+            Self::BadOutput => "The provider's file could not be fetched whole or does not play.",
+        }
+    }
+}

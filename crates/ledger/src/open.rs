@@ -1,0 +1,231 @@
+//! Kept counts of open tasks, per user and per tenant.
+//!
+//! The queued limit is checked against these counts and never by counting rows. They are locked after the accounts
+//! and grants, moved in the transaction that creates or ends a task, and proved by the audit.
+
+use std::collections::BTreeMap;
+
+use domain::{TenantId, UserId, limits::LimitScope};
+use pg::{PgConnection, PgError};
+use uuid::Uuid;
+
+/// Whose open tasks are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subject {
+    /// A tenant's.
+    Tenant(TenantId),
+    /// A user's.
+    User(UserId),
+}
+
+impl Subject {
+    fn columns(self) -> (&'static str, Uuid) {
+        match self {
+            Self::Tenant(tenant) => ("tenant", tenant.as_uuid()),
+            Self::User(user) => ("user", user.as_uuid()),
+        }
+    }
+}
+
+/// The subject has as many open tasks as it may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the {scope} has {open} of {limit} open tasks")]
+pub struct Full {
+    /// Whose limit: user or tenant.
+    pub scope: LimitScope,
+    /// Open tasks now.
+    pub open: u32,
+    /// The most allowed.
+    pub limit: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Count {
+    open: u32,
+    added: u32,
+}
+
+/// Locked counts, and what was added to them so far.
+#[derive(Debug, Default)]
+pub struct OpenCounts(BTreeMap<Subject, Count>);
+
+/// Locks the counts of the given subjects in key order, making those that do not exist yet.
+///
+/// # Errors
+/// When a statement fails.
+pub async fn lock_open(conn: &mut PgConnection, subjects: &[Subject]) -> Result<OpenCounts, PgError> {
+    let mut counts: BTreeMap<Subject, Count> = BTreeMap::new();
+    for subject in subjects {
+        counts.insert(*subject, Count { open: 0, added: 0 });
+    }
+    let mut rows = select_locked(conn, &counts).await?;
+    if rows.len() < counts.len() {
+        // First task of a user: make the missing rows, then lock again, now all of them. Two first tasks at once
+        // meet at the unique key; the lock comes from the second look either way.
+        let (kinds, ids) = columns(counts.keys());
+        sqlx::query!(
+            "INSERT INTO open_counts (subject_kind, subject_id, open)
+             SELECT kind, id, 0 FROM unnest($1::text[], $2::uuid[]) AS s(kind, id) ORDER BY 1, 2
+             ON CONFLICT DO NOTHING",
+            &kinds,
+            &ids
+        )
+        .execute(&mut *conn)
+        .await?;
+        rows = select_locked(conn, &counts).await?;
+    }
+    for (subject, open) in rows {
+        counts.insert(subject, Count { open, added: 0 });
+    }
+    Ok(OpenCounts(counts))
+}
+
+async fn select_locked(
+    conn: &mut PgConnection,
+    counts: &BTreeMap<Subject, Count>,
+) -> Result<Vec<(Subject, u32)>, PgError> {
+    let (kinds, ids) = columns(counts.keys());
+    let rows = sqlx::query!(
+        "SELECT c.subject_kind, c.subject_id, c.open FROM open_counts c
+         WHERE (c.subject_kind, c.subject_id) IN (SELECT * FROM unnest($1::text[], $2::uuid[]))
+         ORDER BY c.subject_kind, c.subject_id FOR NO KEY UPDATE",
+        &kinds,
+        &ids
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let subject = match row.subject_kind.as_str() {
+                "tenant" => Subject::Tenant(TenantId::from_uuid(row.subject_id)),
+                _ => Subject::User(UserId::from_uuid(row.subject_id)),
+            };
+            let bad =
+                PgError::BadRow { table: "open_counts", column: "open", id: row.subject_id.to_string() };
+            Ok((subject, u32::try_from(row.open).map_err(|_| bad)?))
+        })
+        .collect()
+}
+
+fn columns<'a>(subjects: impl Iterator<Item = &'a Subject>) -> (Vec<String>, Vec<Uuid>) {
+    subjects.map(|s| s.columns()).map(|(kind, id)| (kind.to_owned(), id)).unzip()
+}
+
+impl OpenCounts {
+    /// Decides whether one more open task fits under both limits, and counts it if so.
+    ///
+    /// # Errors
+    /// [`Full`] with the limit that binds, the tenant's first; nothing is counted then.
+    pub fn try_add(&mut self, tenant: (TenantId, u32), user: (UserId, u32)) -> Result<(), Full> {
+        self.check(tenant, user)?;
+        for subject in [Subject::Tenant(tenant.0), Subject::User(user.0)] {
+            let count = self.0.entry(subject).or_insert(Count { open: 0, added: 0 });
+            count.open += 1;
+            count.added += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether one more open task would fit.
+    ///
+    /// # Errors
+    /// [`Full`] with the limit that binds.
+    pub fn check(&self, tenant: (TenantId, u32), user: (UserId, u32)) -> Result<(), Full> {
+        for (subject, scope, limit) in [
+            (Subject::Tenant(tenant.0), LimitScope::Tenant, tenant.1),
+            (Subject::User(user.0), LimitScope::User, user.1),
+        ] {
+            let open = self.open(subject);
+            if open >= limit {
+                return Err(Full { scope, open, limit });
+            }
+        }
+        Ok(())
+    }
+
+    /// How many are open, with those counted since.
+    #[must_use]
+    pub fn open(&self, subject: Subject) -> u32 {
+        self.0.get(&subject).map_or(0, |count| count.open)
+    }
+}
+
+/// Writes what was added.
+///
+/// # Errors
+/// When the statement fails.
+pub async fn write_open(conn: &mut PgConnection, counts: &OpenCounts) -> Result<(), PgError> {
+    let changed: Vec<_> = counts.0.iter().filter(|(_, count)| count.added > 0).collect();
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let (kinds, ids) = columns(changed.iter().map(|(subject, _)| *subject));
+    let added: Vec<i32> =
+        changed.iter().map(|(_, count)| i32::try_from(count.added).unwrap_or(i32::MAX)).collect();
+    let updated = sqlx::query!(
+        "UPDATE open_counts c SET open = c.open + d.added
+         FROM unnest($1::text[], $2::uuid[], $3::int[]) AS d(kind, id, added)
+         WHERE c.subject_kind = d.kind AND c.subject_id = d.id",
+        &kinds,
+        &ids,
+        &added
+    )
+    .execute(conn)
+    .await?;
+    PgError::expect_rows("open counts: add", changed.len(), updated.rows_affected())
+}
+
+/// Takes ended tasks out of the counts of their tenants and users.
+///
+/// # Errors
+/// When a statement fails, or a count would fall below nothing: a broken invariant.
+pub async fn end_open(conn: &mut PgConnection, ended: &[(TenantId, UserId)]) -> Result<(), PgError> {
+    if ended.is_empty() {
+        return Ok(());
+    }
+    let mut by_subject: BTreeMap<Subject, i32> = BTreeMap::new();
+    for (tenant, user) in ended {
+        *by_subject.entry(Subject::Tenant(*tenant)).or_default() += 1;
+        *by_subject.entry(Subject::User(*user)).or_default() += 1;
+    }
+    let (kinds, ids) = columns(by_subject.keys());
+    sqlx::query!(
+        "SELECT c.open FROM open_counts c
+         WHERE (c.subject_kind, c.subject_id) IN (SELECT * FROM unnest($1::text[], $2::uuid[]))
+         ORDER BY c.subject_kind, c.subject_id FOR NO KEY UPDATE",
+        &kinds,
+        &ids
+    )
+    .fetch_all(&mut *conn)
+    .await?;
+    let updated = sqlx::query!(
+        "UPDATE open_counts c SET open = c.open - d.ended
+         FROM unnest($1::text[], $2::uuid[], $3::int[]) AS d(kind, id, ended)
+         WHERE c.subject_kind = d.kind AND c.subject_id = d.id",
+        &kinds,
+        &ids,
+        &by_subject.values().copied().collect::<Vec<_>>()
+    )
+    .execute(conn)
+    .await?;
+    PgError::expect_rows("open counts: end", by_subject.len(), updated.rows_affected())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_more_fits_until_the_first_limit_binds() {
+        let (tenant, user) = (TenantId::generate(), UserId::generate());
+        let mut counts = OpenCounts::default();
+        for _ in 0..6 {
+            counts.try_add((tenant, 60), (user, 6)).unwrap();
+        }
+        let full = counts.try_add((tenant, 60), (user, 6)).unwrap_err();
+        assert_eq!(full, Full { scope: LimitScope::User, open: 6, limit: 6 });
+        assert_eq!(counts.open(Subject::Tenant(tenant)), 6, "a refused task is counted nowhere");
+        let other = UserId::generate();
+        assert_eq!(counts.try_add((tenant, 6), (other, 6)).unwrap_err().scope, LimitScope::Tenant);
+    }
+}
