@@ -22,7 +22,7 @@ CREATE INDEX outbox_events_due ON outbox_events (topic, visible_at, id);
 CREATE TABLE dead_letters (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     topic text NOT NULL,
-    -- Where it lay: Kafka's partition and offset, or 0 and the outbox id.
+    -- Where it lay: Kafka's partition and offset, or -1 (none of Kafka's) and the outbox id.
     "partition" integer NOT NULL,
     "offset" bigint NOT NULL,
     key bytea,

@@ -13,16 +13,14 @@ use std::{
 use chrono::{DateTime, Utc};
 use sqlx::{
     AssertSqlSafe, Connection, Executor, PgConnection, PgPool,
-    migrate::Migrator,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use tokio::sync::OnceCell;
 use url::Url;
 
-use crate::env_or;
+use pg::MIGRATOR;
 
-/// The migrations of the workspace.
-static MIGRATOR: Migrator = sqlx::migrate!("../../migrations");
+use crate::env_or;
 
 /// Every test process that may create or sweep databases takes this advisory lock first ("aivtest").
 const LOCK: i64 = 0x0061_6976_7465_7374;
