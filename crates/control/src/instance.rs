@@ -1,0 +1,250 @@
+//! One Redis server: its pool, its limits and its breaker.
+//!
+//! A connection of the pool is multiplexed: it is checked out only to be cloned, so many pipelines share one
+//! socket and a caller never waits for another caller's answer. A pipeline has a limit of its own; when it passes,
+//! the outcome is unknown and the connection is replaced, since whatever it still carries is late as well.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bb8_redis::RedisConnectionManager;
+use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value, aio::MultiplexedConnection};
+
+use crate::{
+    breaker::{Breaker, BreakerState, Verdict},
+    config::{ConfigError, ControlConfig, Instance},
+    error::ControlError,
+    script::{Call, Loader},
+};
+
+/// Commands per pipeline at most; a longer slice goes as several.
+const PIPELINE_MAX: usize = 512;
+
+/// A handle on one server.
+pub(crate) struct Server {
+    name: &'static str,
+    pool: bb8::Pool<Manager>,
+    breaker: Breaker,
+    loader: Loader,
+    response_limit: Duration,
+}
+
+impl Server {
+    pub(crate) fn new(instance: Instance, config: &ControlConfig) -> Result<Self, ConfigError> {
+        let info = config.connection(instance)?;
+        let inner = RedisConnectionManager::new(info).map_err(|_| ConfigError::Url {
+            name: instance.name(),
+            reason: "it cannot be parsed".to_owned(),
+        })?;
+        let manager =
+            Manager { inner, connect_limit: config.connect_limit, response_limit: config.response_limit };
+        let pool = bb8::Pool::builder()
+            .max_size(config.pool_size)
+            // A ping per check-out would double every round trip; broken connections mark themselves instead.
+            .test_on_check_out(false)
+            .connection_timeout(config.connect_limit)
+            .retry_connection(false)
+            .build_unchecked(manager);
+        Ok(Self {
+            name: instance.name(),
+            pool,
+            breaker: Breaker::new(config.breaker_failures, config.breaker_pause),
+            loader: Loader::default(),
+            response_limit: config.response_limit,
+        })
+    }
+
+    pub(crate) fn state(&self) -> BreakerState {
+        self.breaker.state()
+    }
+
+    /// One plain command.
+    pub(crate) async fn one<T: FromRedisValue>(&self, command: Cmd) -> Result<T, ControlError> {
+        let mut answers = self.commands(vec![command]).await?;
+        parse(answers.pop().unwrap_or(Err(ControlError::Protocol("no answer".to_owned())))?)
+    }
+
+    /// One script.
+    pub(crate) async fn call<T: FromRedisValue>(&self, call: Call) -> Result<T, ControlError> {
+        let mut answers = self.calls(vec![call]).await?;
+        parse(answers.pop().unwrap_or(Err(ControlError::Protocol("no answer".to_owned())))?)
+    }
+
+    /// Plain commands in one pipeline; one answer each, in order.
+    pub(crate) async fn commands(
+        &self,
+        commands: Vec<Cmd>,
+    ) -> Result<Vec<Result<Value, ControlError>>, ControlError> {
+        self.calls(commands.into_iter().map(Call::from).collect()).await
+    }
+
+    /// Scripts and plain commands in one pipeline; one answer each, in order. A server that has forgotten the
+    /// scripts is taught them once, and only what it did not run is sent again.
+    ///
+    /// # Errors
+    /// When the pipeline as a whole got no answer.
+    pub(crate) async fn calls(
+        &self,
+        calls: Vec<Call>,
+    ) -> Result<Vec<Result<Value, ControlError>>, ControlError> {
+        let mut answers = Vec::with_capacity(calls.len());
+        for chunk in calls.chunks(PIPELINE_MAX) {
+            answers.extend(self.pipeline(chunk).await?);
+        }
+        Ok(answers)
+    }
+
+    async fn pipeline(&self, calls: &[Call]) -> Result<Vec<Result<Value, ControlError>>, ControlError> {
+        let seen = self.loader.generation();
+        let mut answers = self.send(calls.iter().map(Call::command)).await?;
+        let forgotten: Vec<usize> = (0..calls.len())
+            .filter(|index| matches!(&answers[*index], Value::ServerError(e) if e.code() == "NOSCRIPT"))
+            .collect();
+        if !forgotten.is_empty() {
+            self.loader.load(seen, async |commands| self.send(commands).await).await?;
+            let again = self.send(forgotten.iter().map(|index| calls[*index].command())).await?;
+            for (index, answer) in forgotten.into_iter().zip(again) {
+                answers[index] = answer;
+            }
+        }
+        Ok(answers.into_iter().map(typed).collect())
+    }
+
+    /// Sends one pipeline under the breaker and the limits; one raw answer per command.
+    async fn send(&self, commands: impl IntoIterator<Item = Cmd>) -> Result<Vec<Value>, ControlError> {
+        let mut pipeline = Pipeline::new();
+        let mut count = 0;
+        for command in commands {
+            pipeline.add_command(command);
+            count += 1;
+        }
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        if !self.breaker.admit(Instant::now()) {
+            return Err(ControlError::Unavailable);
+        }
+        let before = self.breaker.state();
+        let outcome = self.exchange(&pipeline, count).await;
+        let verdict = match &outcome {
+            Err(ControlError::Unavailable | ControlError::Unknown) => Verdict::Silent,
+            _ => Verdict::Answered,
+        };
+        self.breaker.report(verdict, Instant::now());
+        let after = self.breaker.state();
+        if before == BreakerState::Closed && after == BreakerState::Open {
+            tracing::warn!(
+                instance = self.name,
+                "Redis does not answer; commands are refused until a probe succeeds"
+            );
+        } else if before != BreakerState::Closed && after == BreakerState::Closed {
+            tracing::info!(instance = self.name, "Redis answers again");
+        }
+        outcome
+    }
+
+    /// A clone of a pooled connection that is not known to be broken.
+    async fn link(&self) -> Result<Link, ControlError> {
+        loop {
+            let pooled = self.pool.get().await.map_err(|_| ControlError::Unavailable)?;
+            if !pooled.is_broken() {
+                return Ok(pooled.clone());
+            }
+            // Dropping it removes it from the pool, so this ends after as many turns as the pool is large.
+        }
+    }
+
+    async fn exchange(&self, pipeline: &Pipeline, count: usize) -> Result<Vec<Value>, ControlError> {
+        // Not being able to connect is certain: nothing was sent.
+        let mut link = self.link().await?;
+        let sent = tokio::time::timeout(
+            self.response_limit,
+            link.connection.send_packed_commands(pipeline, 0, count),
+        );
+        match sent.await {
+            Ok(Ok(values)) if values.len() == count => Ok(values),
+            Ok(Ok(values)) => {
+                link.mark_broken();
+                Err(ControlError::Protocol(format!("{} answers to {count} commands", values.len())))
+            }
+            Ok(Err(error)) => {
+                let error = ControlError::from(error);
+                if !matches!(error, ControlError::Protocol(_)) {
+                    link.mark_broken();
+                }
+                // Even a refusal here comes after the connection stood, so the command may have arrived.
+                Err(if error == ControlError::Unavailable { ControlError::Unknown } else { error })
+            }
+            Err(_) => {
+                link.mark_broken();
+                Err(ControlError::Unknown)
+            }
+        }
+    }
+}
+
+/// An answer as the caller's type.
+pub(crate) fn parse<T: FromRedisValue>(value: Value) -> Result<T, ControlError> {
+    T::from_redis_value(value).map_err(|error| ControlError::Protocol(error.to_string()))
+}
+
+/// Sorts an error reply of one command out of the values.
+fn typed(value: Value) -> Result<Value, ControlError> {
+    match value {
+        Value::ServerError(error) => {
+            Err(ControlError::from_code(error.code(), error.details().unwrap_or_default()))
+        }
+        value => Ok(value),
+    }
+}
+
+/// A pooled connection that remembers, in all its clones, that it is of no use any more.
+#[derive(Clone)]
+pub(crate) struct Link {
+    connection: MultiplexedConnection,
+    broken: Arc<AtomicBool>,
+}
+
+impl Link {
+    fn mark_broken(&self) {
+        self.broken.store(true, Ordering::Relaxed);
+    }
+
+    fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
+    }
+}
+
+/// bb8-redis's manager with our own limits, and with an answer to "is it broken".
+struct Manager {
+    inner: RedisConnectionManager,
+    connect_limit: Duration,
+    response_limit: Duration,
+}
+
+impl bb8::ManageConnection for Manager {
+    type Connection = Link;
+    type Error = RedisError;
+
+    async fn connect(&self) -> Result<Link, RedisError> {
+        let connecting = tokio::time::timeout(self.connect_limit, self.inner.connect());
+        let mut connection = connecting
+            .await
+            .map_err(|_| RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut)))??;
+        connection.set_response_timeout(self.response_limit);
+        Ok(Link { connection, broken: Arc::new(AtomicBool::new(false)) })
+    }
+
+    async fn is_valid(&self, link: &mut Link) -> Result<(), RedisError> {
+        self.inner.is_valid(&mut link.connection).await
+    }
+
+    fn has_broken(&self, link: &mut Link) -> bool {
+        link.is_broken()
+    }
+}

@@ -1,0 +1,117 @@
+//! The Lua scripts, and teaching them to a server that has forgotten them.
+//!
+//! A script is run by its hash. After a restart or SCRIPT FLUSH the server answers NOSCRIPT; then all scripts are
+//! loaded in one pipeline by whoever comes first, the others wait for it, and each sends again what did not run.
+
+use std::sync::{
+    LazyLock,
+    atomic::{AtomicU64, Ordering},
+};
+
+use redis::{Cmd, ToRedisArgs, Value};
+
+use crate::error::ControlError;
+
+macro_rules! scripts {
+    ($($(#[$doc:meta])* $name:ident = $file:literal;)*) => {
+        /// Every script by the name of its file.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Script { $($(#[$doc])* $name,)* }
+
+        impl Script {
+            const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            const fn source(self) -> &'static str {
+                match self { $(Self::$name => include_str!(concat!("../../../lua/", $file, ".lua")),)* }
+            }
+        }
+    };
+}
+
+scripts! {
+    /// Decides all token buckets of one request together, or answers with a replay.
+    Inflow = "inflow";
+    /// Gives back what `inflow` charged.
+    InflowRefund = "inflow_refund";
+    /// The sliding counter of one address.
+    IpWindow = "ip_window";
+    /// The sliding log of failed authentications of one address.
+    AuthWindow = "auth_window";
+}
+
+static HASHES: LazyLock<Vec<String>> = LazyLock::new(|| {
+    Script::ALL.iter().map(|script| redis::Script::new(script.source()).get_hash().to_owned()).collect()
+});
+
+impl Script {
+    /// Starts a call: the keys first, the arguments by [`Call::arg`].
+    pub(crate) fn on<K: ToRedisArgs>(self, keys: &[K]) -> Call {
+        let mut command = Cmd::new();
+        command.arg("EVALSHA").arg(HASHES[self as usize].as_str()).arg(keys.len());
+        for key in keys {
+            command.arg(key);
+        }
+        Call(command)
+    }
+}
+
+/// A script with its keys and arguments, or a plain command.
+#[derive(Debug, Clone)]
+pub(crate) struct Call(Cmd);
+
+impl Call {
+    /// Adds an argument.
+    pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Self {
+        self.0.arg(argument);
+        self
+    }
+
+    /// The command as it goes over the wire.
+    pub(crate) fn command(&self) -> Cmd {
+        self.0.clone()
+    }
+}
+
+impl From<Cmd> for Call {
+    fn from(command: Cmd) -> Self {
+        Self(command)
+    }
+}
+
+/// Loads all scripts, once for however many callers found them gone.
+#[derive(Debug, Default)]
+pub(crate) struct Loader {
+    generation: AtomicU64,
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Loader {
+    /// How often the scripts were loaded. Read it before the pipeline that may find them gone.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Loads the scripts, unless somebody did since `seen`.
+    pub(crate) async fn load(
+        &self,
+        seen: u64,
+        send: impl AsyncFnOnce(Vec<Cmd>) -> Result<Vec<Value>, ControlError>,
+    ) -> Result<(), ControlError> {
+        let _turn = self.turn.lock().await;
+        if self.generation() != seen {
+            return Ok(());
+        }
+        let commands = Script::ALL.iter().map(|script| {
+            let mut load = Cmd::new();
+            load.arg("SCRIPT").arg("LOAD").arg(script.source());
+            load
+        });
+        for answer in send(commands.collect()).await? {
+            if let Value::ServerError(error) = answer {
+                return Err(ControlError::from_code(error.code(), error.details().unwrap_or_default()));
+            }
+        }
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+}
