@@ -1,3 +1,3 @@
 //! The binary aivideo: configuration, roles, commands, telemetry, shutdown.
-
+mod demo;
 fn main() {}

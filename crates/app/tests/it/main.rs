@@ -1,0 +1,3 @@
+//! What no single crate can test: the shape of the workspace, and the real binary as a process.
+
+mod arrows;
