@@ -1,0 +1,147 @@
+//! Reading one task: process cache, then Redis, then PostgreSQL.
+//!
+//! The process cache holds ended tasks for five seconds and joins concurrent readers of a live one for at most 50
+//! ms. A reader that names a version it has seen never gets an older one: whatever a cache holds below that version
+//! counts as absent.
+
+use std::{sync::Arc, time::Duration};
+
+use domain::{TaskId, metric, task::TaskSnapshot};
+use metrics::counter;
+use moka::{Expiry, future::Cache};
+use pg::PgError;
+use uuid::Uuid;
+
+use crate::{
+    TaskState, project,
+    record::{TaskRecord, task_rows},
+};
+
+type Entry = Option<Arc<TaskSnapshot>>;
+
+/// Ended tasks live for seconds here, live ones just long enough to join those who read at the same moment.
+struct Lifetime;
+
+impl Expiry<TaskId, Entry> for Lifetime {
+    fn expire_after_create(&self, _: &TaskId, entry: &Entry, _: std::time::Instant) -> Option<Duration> {
+        Some(match entry {
+            Some(snapshot) if snapshot.status.is_terminal() => Duration::from_secs(5),
+            _ => Duration::from_millis(50),
+        })
+    }
+
+    fn expire_after_update(
+        &self,
+        id: &TaskId,
+        entry: &Entry,
+        at: std::time::Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        self.expire_after_create(id, entry, at)
+    }
+}
+
+pub(crate) struct ProcessCache(Cache<TaskId, Entry>);
+
+impl ProcessCache {
+    pub(crate) fn new() -> Self {
+        Self(Cache::builder().max_capacity(50_000).expire_after(Lifetime).build())
+    }
+
+    /// Puts what a commit of this process has just made, so that its caller reads its own write. Never replaces a
+    /// newer version.
+    pub(crate) async fn put(&self, snapshot: &TaskSnapshot) {
+        self.0
+            .entry(snapshot.task_id)
+            .and_upsert_with(|present| {
+                let newer = present
+                    .map(moka::Entry::into_value)
+                    .flatten()
+                    .filter(|present| present.version > snapshot.version);
+                std::future::ready(Some(newer.unwrap_or_else(|| Arc::new(snapshot.clone()))))
+            })
+            .await;
+    }
+}
+
+impl TaskState {
+    /// The snapshot of a task, of version `at_least` or later where one is named.
+    ///
+    /// # Errors
+    /// When no cache has it and PostgreSQL cannot be asked.
+    pub async fn snapshot(
+        &self,
+        task: TaskId,
+        at_least: Option<i32>,
+    ) -> Result<Option<Arc<TaskSnapshot>>, PgError> {
+        let new_enough = |entry: &Entry| match (entry, at_least) {
+            (Some(snapshot), Some(version)) => snapshot.version >= version,
+            (None, Some(_)) => false,
+            (_, None) => true,
+        };
+        let cache = &self.shared.cache.0;
+        if let Some(entry) = cache.get(&task).await {
+            if new_enough(&entry) {
+                counter!(metric::CACHE_HIT, "cache" => "process").increment(1);
+                return Ok(entry);
+            }
+            cache.invalidate(&task).await;
+        }
+        let loaded = cache.try_get_with(task, self.load(task, at_least)).await;
+        let entry = loaded
+            .map_err(|error: Arc<PgError>| PgError::Unavailable(sqlx::Error::Configuration(error.into())))?;
+        if new_enough(&entry) {
+            return Ok(entry);
+        }
+        // We joined a reader who was content with an older version: ask PostgreSQL ourselves.
+        self.from_postgres(task).await
+    }
+
+    /// Redis, then PostgreSQL.
+    async fn load(&self, task: TaskId, at_least: Option<i32>) -> Result<Entry, PgError> {
+        // A Redis that is away is a cache that misses.
+        if let Ok(mut found) = self.shared.control.get_snapshots(&[task]).await
+            && let Some(json) = found.pop().flatten()
+            && let Ok(snapshot) = serde_json::from_str::<TaskSnapshot>(&json)
+            && at_least.is_none_or(|version| snapshot.version >= version)
+        {
+            counter!(metric::CACHE_HIT, "cache" => "redis").increment(1);
+            return Ok(Some(Arc::new(snapshot)));
+        }
+        counter!(metric::CACHE_MISS, "cache" => "redis").increment(1);
+        if at_least.is_none() && matches!(self.shared.control.is_absent(task).await, Ok(true)) {
+            return Ok(None);
+        }
+        self.from_postgres(task).await
+    }
+
+    async fn from_postgres(&self, task: TaskId) -> Result<Entry, PgError> {
+        let Some(record) = self.record(task).await? else {
+            let _ = self.shared.control.mark_absent(task).await;
+            return Ok(None);
+        };
+        let snapshot = Arc::new(record.snapshot);
+        project::fill(&self.shared, &snapshot).await;
+        Ok(Some(snapshot))
+    }
+
+    /// The task as PostgreSQL has it now.
+    ///
+    /// # Errors
+    /// When PostgreSQL cannot be asked.
+    pub async fn record(&self, task: TaskId) -> Result<Option<TaskRecord>, PgError> {
+        let row = task_rows!("WHERE t.id = $1", task.as_uuid()).fetch_optional(&self.shared.pool).await?;
+        row.map(TaskRecord::try_from).transpose()
+    }
+
+    /// The tasks as PostgreSQL has them now, in the order of their ids; unknown ids are left out.
+    ///
+    /// # Errors
+    /// When PostgreSQL cannot be asked.
+    pub async fn records(&self, tasks: &[TaskId]) -> Result<Vec<TaskRecord>, PgError> {
+        let ids: Vec<Uuid> = tasks.iter().map(|t| t.as_uuid()).collect();
+        let rows =
+            task_rows!("WHERE t.id = ANY($1) ORDER BY t.id", &ids).fetch_all(&self.shared.pool).await?;
+        rows.into_iter().map(TaskRecord::try_from).collect()
+    }
+}
