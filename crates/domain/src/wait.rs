@@ -53,3 +53,13 @@ pub struct Eta {
     /// At the latest.
     pub to_seconds: u64,
 }
+
+/// Why a task waits, as a scheduler notes it for readers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    /// What it waits for.
+    pub reason: WaitReason,
+    /// The figures behind it.
+    #[serde(default)]
+    pub detail: WaitDetail,
+}
