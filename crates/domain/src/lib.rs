@@ -15,6 +15,7 @@ pub mod model;
 pub mod principal;
 pub mod retry;
 pub mod task;
+pub mod text;
 pub mod text_enum;
 pub mod wait;
 

@@ -1,0 +1,261 @@
+//! Who a bearer text speaks for.
+//!
+//! Remembered for at most five seconds, so a revoked key, a changed scope or a lost membership counts everywhere
+//! within that time. The memory is keyed by the SHA-256 of the whole text, so it answers only to the very text that
+//! was verified. Refusals are remembered for a second, and only so many of them.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use domain::{Principal, Scopes, UserId, principal::Credential};
+use pg::PgError;
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    Tenancy,
+    rows::parse_scopes,
+    secret::Bearer,
+    session::{Profile, Session},
+};
+
+/// Why a bearer text is not accepted. All but the last are the caller's fault and answer alike.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AuthError {
+    /// No such key or token.
+    #[error("the key or token is not known")]
+    Unknown,
+    /// The key, or the key that minted the token, was revoked.
+    #[error("the key was revoked")]
+    Revoked,
+    /// The token's time is over.
+    #[error("the token has expired")]
+    Expired,
+    /// It cannot be looked up now.
+    #[error("keys cannot be checked now")]
+    Unavailable(#[source] Arc<PgError>),
+}
+
+/// A verified credential.
+#[derive(Debug)]
+pub(crate) struct Verified {
+    credential: Credential,
+    user: UserId,
+    scopes: Scopes,
+    origins: Arc<[String]>,
+    /// When a token's time is over, by this process's monotonic clock; counted from PostgreSQL's answer.
+    valid_until: Option<Instant>,
+}
+
+/// A refusal that may be remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Unknown,
+    Revoked,
+    Expired,
+}
+
+impl From<Refused> for AuthError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Unknown => Self::Unknown,
+            Refused::Revoked => Self::Revoked,
+            Refused::Expired => Self::Expired,
+        }
+    }
+}
+
+enum LoadError {
+    Refused(Refused),
+    Pg(Arc<PgError>),
+}
+
+impl From<sqlx::Error> for LoadError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Pg(Arc::new(error.into()))
+    }
+}
+
+impl From<PgError> for LoadError {
+    fn from(error: PgError) -> Self {
+        Self::Pg(Arc::new(error))
+    }
+}
+
+impl Tenancy {
+    /// The session of whoever holds this bearer text.
+    ///
+    /// # Errors
+    /// [`AuthError`]; only [`AuthError::Unavailable`] is not the caller's fault.
+    pub async fn authenticate(&self, bearer: &str) -> Result<Arc<Session>, AuthError> {
+        let Some(parsed) = Bearer::parse(bearer) else { return Err(AuthError::Unknown) };
+        let fingerprint: [u8; 32] = Sha256::digest(bearer.as_bytes()).into();
+        let verified = match self.caches.credentials.get(&fingerprint).await {
+            Some(verified) => verified,
+            None => self.verify(fingerprint, parsed).await?,
+        };
+        if verified.valid_until.is_some_and(|until| Instant::now() >= until) {
+            return Err(AuthError::Expired);
+        }
+        let profile =
+            self.profile(verified.user).await.map_err(AuthError::Unavailable)?.ok_or(AuthError::Unknown)?;
+        let session = self.session(&profile, verified.scopes, verified.credential.clone(), &verified.origins);
+        Ok(Arc::new(session))
+    }
+
+    async fn verify(&self, fingerprint: [u8; 32], bearer: Bearer) -> Result<Arc<Verified>, AuthError> {
+        if let Some(refused) = self.caches.refused.get(&fingerprint).await {
+            return Err(refused.into());
+        }
+        let load = async { self.load(bearer).await.map(Arc::new) };
+        match self.caches.credentials.try_get_with(fingerprint, load).await {
+            Ok(verified) => Ok(verified),
+            Err(error) => match &*error {
+                LoadError::Refused(refused) => {
+                    self.caches.refused.insert(fingerprint, *refused).await;
+                    Err((*refused).into())
+                }
+                LoadError::Pg(error) => Err(AuthError::Unavailable(Arc::clone(error))),
+            },
+        }
+    }
+
+    async fn load(&self, bearer: Bearer) -> Result<Verified, LoadError> {
+        // However many unknown keys are tried, they never take every connection.
+        let _turn = self.caches.gate.acquire().await.map_err(|_| LoadError::Refused(Refused::Unknown))?;
+        match bearer {
+            Bearer::Key(id, secret) => {
+                let row = sqlx::query!(
+                    "SELECT secret_sha256, user_id, scopes, revoked_at IS NOT NULL AS \"revoked!\"
+                     FROM api_keys WHERE id = $1",
+                    id.as_str()
+                )
+                .fetch_optional(&self.pool)
+                .await?
+                .filter(|row| secret.matches(&row.secret_sha256))
+                .ok_or(LoadError::Refused(Refused::Unknown))?;
+                if row.revoked {
+                    return Err(LoadError::Refused(Refused::Revoked));
+                }
+                Ok(Verified {
+                    scopes: parse_scopes("api_keys", &id, &row.scopes)?,
+                    credential: Credential::Key(id),
+                    user: UserId::from_uuid(row.user_id),
+                    origins: Arc::default(),
+                    valid_until: None,
+                })
+            }
+            Bearer::Token(id, secret) => {
+                let asked_at = Instant::now();
+                let row = sqlx::query!(
+                    "SELECT t.secret_sha256, t.user_id, t.scopes, t.origins,
+                            k.revoked_at IS NOT NULL AS \"revoked!\",
+                            (extract(epoch FROM t.expires_at - aiv_now()) * 1000)::bigint AS \"left_ms!\"
+                     FROM browser_tokens t JOIN api_keys k ON k.id = t.key_id WHERE t.id = $1",
+                    id.as_uuid()
+                )
+                .fetch_optional(&self.pool)
+                .await?
+                .filter(|row| secret.matches(&row.secret_sha256))
+                .ok_or(LoadError::Refused(Refused::Unknown))?;
+                if row.revoked {
+                    return Err(LoadError::Refused(Refused::Revoked));
+                }
+                let left = u64::try_from(row.left_ms).ok().filter(|left| *left > 0);
+                let left = left.ok_or(LoadError::Refused(Refused::Expired))?;
+                Ok(Verified {
+                    scopes: parse_scopes("browser_tokens", &id, &row.scopes)?,
+                    credential: Credential::BrowserToken(id),
+                    user: UserId::from_uuid(row.user_id),
+                    origins: row.origins.into(),
+                    valid_until: Some(asked_at + Duration::from_millis(left)),
+                })
+            }
+        }
+    }
+
+    /// The session of a user with the given scopes.
+    pub(crate) fn session(
+        &self,
+        profile: &Arc<Profile>,
+        scopes: Scopes,
+        credential: Credential,
+        origins: &Arc<[String]>,
+    ) -> Session {
+        Session {
+            principal: Principal {
+                tenant: profile.tenant,
+                user: profile.user,
+                account: profile.account,
+                scopes,
+                credential,
+                memberships: Arc::clone(&profile.memberships),
+            },
+            tier: Arc::clone(self.tiers.of_tenant(&profile.tier)),
+            profile: Arc::clone(profile),
+            origins: Arc::clone(origins),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::Scope;
+    use testkit::TestDb;
+
+    use super::*;
+    use crate::{TenancyConfig, revoke_key, tests_support::Seed};
+
+    async fn refusal(tenancy: &Tenancy, bearer: &str) -> Refused {
+        match tenancy.authenticate(bearer).await.unwrap_err() {
+            AuthError::Unknown => Refused::Unknown,
+            AuthError::Revoked => Refused::Revoked,
+            AuthError::Expired => Refused::Expired,
+            AuthError::Unavailable(error) => panic!("{error}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_key_speaks_for_its_user() {
+        let db = TestDb::new().await;
+        let seed = Seed::new(&db.pool).await;
+        let session = seed.tenancy.authenticate(&seed.key.text).await.unwrap();
+        assert_eq!((session.principal.user, session.principal.tenant), (seed.user, seed.tenant));
+        assert_eq!(session.principal.account, seed.user_account);
+        assert!(
+            session.principal.scopes.has(Scope::Write) && !session.principal.scopes.has(Scope::TenantRead)
+        );
+        assert_eq!(session.tier.name, "free");
+    }
+
+    #[tokio::test]
+    async fn another_secret_and_another_id_are_unknown_alike() {
+        let db = TestDb::new().await;
+        let seed = Seed::new(&db.pool).await;
+        let (id, _) = seed.key.text.rsplit_once('_').unwrap();
+        let wrong_secret = format!("{id}_{}", "x".repeat(43));
+        let wrong_id = format!("avk_{}_{}", "x".repeat(12), "x".repeat(43));
+        for text in [wrong_secret.as_str(), &wrong_id, "", "avk_", "Bearer"] {
+            assert_eq!(refusal(&seed.tenancy, text).await, Refused::Unknown, "{text}");
+            assert_eq!(refusal(&seed.tenancy, text).await, Refused::Unknown, "{text}, remembered");
+        }
+        assert!(seed.tenancy.authenticate(&seed.key.text).await.is_ok(), "the right one still works");
+    }
+
+    #[tokio::test]
+    async fn a_revoked_key_ends_within_the_time_that_it_is_remembered() {
+        let db = TestDb::new().await;
+        let seed = Seed::new(&db.pool).await;
+        let config = TenancyConfig { cache_ms: 50, ..TenancyConfig::default() };
+        let quick = Tenancy::new(db.pool.clone(), config).unwrap();
+        quick.authenticate(&seed.key.text).await.unwrap();
+        let mut conn = db.pool.acquire().await.unwrap();
+        assert!(revoke_key(&mut conn, &seed.key.id).await.unwrap().is_some());
+        testkit::wait_until("the revocation", Duration::from_secs(5), async || {
+            matches!(quick.authenticate(&seed.key.text).await, Err(AuthError::Revoked))
+        })
+        .await;
+        assert_eq!(refusal(&seed.fresh(&db.pool), &seed.key.text).await, Refused::Revoked);
+    }
+}

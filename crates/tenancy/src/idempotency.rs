@@ -1,0 +1,252 @@
+//! Idempotency keys: the first answer to a request, kept for 24 hours.
+//!
+//! [`reserve`] is the first statement of the transaction that does what the request asks for, so the key exists
+//! exactly when its effects do. Whoever comes second waits at the unique index for the first one's commit and then
+//! reads its answer. A refused request is [`forget`]ten in the same transaction: it does not consume its key.
+
+use std::collections::HashMap;
+
+use domain::UserId;
+use pg::{PgConnection, PgError};
+use uuid::Uuid;
+
+/// A key, scoped to its user and route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyRef<'a> {
+    /// Whose key.
+    pub user: UserId,
+    /// The route, such as `POST /generations`.
+    pub route: &'a str,
+    /// The text that the client sent: 1 to 255 visible ASCII characters.
+    pub key: &'a str,
+}
+
+/// A key with what its request will have made, if it is the first.
+#[derive(Debug, Clone, Copy)]
+pub struct NewKey<'a> {
+    /// The key.
+    pub key: KeyRef<'a>,
+    /// SHA-256 over the parsed, defaulted request with route and query.
+    pub fingerprint: [u8; 32],
+    /// What the request makes, as its text id.
+    pub subject: &'a str,
+    /// The status that the first answer has.
+    pub status: u16,
+    /// The body that the first answer has.
+    pub body: &'a str,
+}
+
+/// What became of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reserved {
+    /// The first: go on.
+    Fresh,
+    /// The same request was answered before: answer the same again.
+    Replay {
+        /// What the first one made.
+        subject: String,
+        /// Its status.
+        status: u16,
+        /// Its body.
+        body: String,
+    },
+    /// Another request was answered under this key.
+    Mismatch,
+}
+
+/// Reserves every key that is free and finds the answers of those that are not: one outcome per key, in the order
+/// given. No key may be given twice, and each subject is new.
+///
+/// # Errors
+/// When a statement fails; [`PgError::LockTimeout`] when a twin's transaction did not end in time.
+pub async fn reserve(conn: &mut PgConnection, keys: &[NewKey<'_>]) -> Result<Vec<Reserved>, PgError> {
+    // A row that is in the way and gone a moment later was retired in between: then the key is free after all.
+    for _ in 0..2 {
+        if insert(conn, keys).await? == keys.len() {
+            return Ok(vec![Reserved::Fresh; keys.len()]);
+        }
+        if let Some(outcomes) = read(conn, keys).await? {
+            return Ok(outcomes);
+        }
+    }
+    Err(PgError::LockTimeout(sqlx::Error::RowNotFound))
+}
+
+/// Inserts what is free, in key order, and says how many that were. Waits for twins that are not committed.
+async fn insert(conn: &mut PgConnection, keys: &[NewKey<'_>]) -> Result<usize, PgError> {
+    if keys.is_empty() {
+        return Ok(0);
+    }
+    let mut sorted: Vec<&NewKey<'_>> = keys.iter().collect();
+    sorted.sort_unstable_by_key(|new| new.key);
+    let (users, routes, texts) = columns(sorted.iter().map(|new| new.key));
+    let fingerprints: Vec<&[u8]> = sorted.iter().map(|new| new.fingerprint.as_slice()).collect();
+    let subjects: Vec<&str> = sorted.iter().map(|new| new.subject).collect();
+    let statuses: Vec<i16> = sorted.iter().map(|new| i16::try_from(new.status).unwrap_or(i16::MAX)).collect();
+    let bodies: Vec<&str> = sorted.iter().map(|new| new.body).collect();
+    let inserted = sqlx::query!(
+        "INSERT INTO idempotency_keys (user_id, route, key, fingerprint, subject, response_status, response_body)
+         SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::smallint[],
+                              $7::text[])
+         ON CONFLICT (user_id, route, key) DO NOTHING",
+        &users,
+        &routes as &[&str],
+        &texts as &[&str],
+        &fingerprints as &[&[u8]],
+        &subjects as &[&str],
+        &statuses,
+        &bodies as &[&str],
+    )
+    .execute(conn)
+    .await?;
+    Ok(usize::try_from(inserted.rows_affected()).unwrap_or(usize::MAX))
+}
+
+/// Looks at the rows under the keys, in a statement of its own: the one that inserted cannot see a row whose commit
+/// it waited for. None when one is gone again.
+async fn read(conn: &mut PgConnection, keys: &[NewKey<'_>]) -> Result<Option<Vec<Reserved>>, PgError> {
+    let (users, routes, texts) = columns(keys.iter().map(|new| new.key));
+    let rows = sqlx::query!(
+        "SELECT k.user_id, k.route, k.key, k.fingerprint, k.subject, k.response_status, k.response_body
+         FROM unnest($1::uuid[], $2::text[], $3::text[]) AS d(user_id, route, key)
+         JOIN idempotency_keys k ON k.user_id = d.user_id AND k.route = d.route AND k.key = d.key",
+        &users,
+        &routes as &[&str],
+        &texts as &[&str],
+    )
+    .fetch_all(conn)
+    .await?;
+    let mut found: HashMap<KeyRef<'_>, _> = rows
+        .iter()
+        .map(|row| (KeyRef { user: UserId::from_uuid(row.user_id), route: &row.route, key: &row.key }, row))
+        .collect();
+    let mut outcomes = Vec::with_capacity(keys.len());
+    for new in keys {
+        let Some(row) = found.remove(&new.key) else { return Ok(None) };
+        outcomes.push(if row.subject == new.subject {
+            Reserved::Fresh
+        } else if row.fingerprint != new.fingerprint {
+            Reserved::Mismatch
+        } else {
+            let status = u16::try_from(row.response_status).map_err(|_| PgError::BadRow {
+                table: "idempotency_keys",
+                column: "response_status",
+                id: row.subject.clone(),
+            })?;
+            Reserved::Replay { subject: row.subject.clone(), status, body: row.response_body.clone() }
+        });
+    }
+    Ok(Some(outcomes))
+}
+
+/// Gives keys back whose requests were refused, in the transaction that reserved them.
+///
+/// # Errors
+/// When the statement fails.
+pub async fn forget(conn: &mut PgConnection, keys: &[KeyRef<'_>]) -> Result<(), PgError> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let (users, routes, texts) = columns(keys.iter().copied());
+    let deleted = sqlx::query!(
+        "DELETE FROM idempotency_keys k USING unnest($1::uuid[], $2::text[], $3::text[]) AS d(user_id, route, key)
+         WHERE k.user_id = d.user_id AND k.route = d.route AND k.key = d.key",
+        &users,
+        &routes as &[&str],
+        &texts as &[&str],
+    )
+    .execute(conn)
+    .await?;
+    PgError::expect_rows("idempotency: forget", keys.len(), deleted.rows_affected())
+}
+
+fn columns<'a>(keys: impl Iterator<Item = KeyRef<'a>>) -> (Vec<Uuid>, Vec<&'a str>, Vec<&'a str>) {
+    let (mut users, mut routes, mut texts) = (Vec::new(), Vec::new(), Vec::new());
+    for key in keys {
+        users.push(key.user.as_uuid());
+        routes.push(key.route);
+        texts.push(key.key);
+    }
+    (users, routes, texts)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use sqlx::Connection as _;
+    use testkit::TestDb;
+
+    use super::*;
+
+    const ROUTE: &str = "POST /generations";
+
+    fn new<'a>(user: UserId, key: &'a str, subject: &'a str, fingerprint: u8) -> NewKey<'a> {
+        NewKey {
+            key: KeyRef { user, route: ROUTE, key },
+            fingerprint: [fingerprint; 32],
+            subject,
+            status: 202,
+            body: subject,
+        }
+    }
+
+    fn replay(subject: &str) -> Reserved {
+        Reserved::Replay { subject: subject.to_owned(), status: 202, body: subject.to_owned() }
+    }
+
+    #[tokio::test]
+    async fn one_slice_holds_first_ones_replays_and_mismatches() {
+        let db = TestDb::new().await;
+        let mut conn = db.pool.acquire().await.unwrap();
+        let (user, other) = (UserId::generate(), UserId::generate());
+        let first = [new(user, "b", "t1", 1), new(user, "a", "t2", 1)];
+        assert_eq!(reserve(&mut conn, &first).await.unwrap(), [Reserved::Fresh, Reserved::Fresh]);
+        let second = [
+            new(user, "b", "t3", 1),
+            new(user, "c", "t4", 1),
+            new(user, "a", "t5", 2),
+            new(other, "b", "t6", 2),
+        ];
+        let expected = [replay("t1"), Reserved::Fresh, Reserved::Mismatch, Reserved::Fresh];
+        assert_eq!(reserve(&mut conn, &second).await.unwrap(), expected);
+    }
+
+    #[tokio::test]
+    async fn a_refused_request_does_not_consume_its_key() {
+        let db = TestDb::new().await;
+        let mut conn = db.pool.acquire().await.unwrap();
+        let user = UserId::generate();
+        let refused = new(user, "k", "t1", 1);
+        reserve(&mut conn, &[refused]).await.unwrap();
+        forget(&mut conn, &[refused.key]).await.unwrap();
+        assert_eq!(reserve(&mut conn, &[new(user, "k", "t2", 2)]).await.unwrap(), [Reserved::Fresh]);
+    }
+
+    #[tokio::test]
+    async fn a_twin_waits_for_the_first_commit_and_then_replays_it() {
+        let db = TestDb::new().await;
+        let user = UserId::generate();
+        let mut first = db.pool.acquire().await.unwrap();
+        let mut transaction = first.begin().await.unwrap();
+        reserve(&mut transaction, &[new(user, "k", "t1", 1)]).await.unwrap();
+
+        let pool = db.pool.clone();
+        let twin = tokio::spawn(async move {
+            let mut conn = pool.acquire().await.unwrap();
+            reserve(&mut conn, &[new(user, "k", "t2", 1)]).await.unwrap()
+        });
+        testkit::wait_until("the twin at the unique index", Duration::from_secs(5), async || {
+            let waiting: i64 = sqlx::query_scalar(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+            )
+            .fetch_one(&db.pool)
+            .await
+            .unwrap();
+            waiting == 1
+        })
+        .await;
+        transaction.commit().await.unwrap();
+        assert_eq!(twin.await.unwrap(), [replay("t1")]);
+    }
+}

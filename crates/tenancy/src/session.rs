@@ -1,0 +1,45 @@
+//! Who is asking, with everything that a request needs to know of them.
+
+use std::{collections::HashMap, sync::Arc};
+
+use domain::{AccountId, Principal, ProjectId, TenantId, UserId, limits::Tier, principal::Role};
+
+use crate::Payer;
+
+/// An authenticated caller: what they may see, what limits they have, where they may come from.
+#[derive(Debug, Clone)]
+pub struct Session {
+    /// What they may see and do.
+    pub principal: Principal,
+    /// Their limits.
+    pub tier: Arc<Tier>,
+    /// Their names, and their tenant's.
+    pub profile: Arc<Profile>,
+    /// Browsers of other origins are refused when this is not empty.
+    pub origins: Arc<[String]>,
+}
+
+/// A user with their tenant, as of at most five seconds ago.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profile {
+    /// The user.
+    pub user: UserId,
+    /// The user's name.
+    pub user_name: String,
+    /// The tenant's own name for the user.
+    pub external_id: Option<String>,
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The tenant's name.
+    pub tenant_name: String,
+    /// The name of the tenant's tier.
+    pub tier: String,
+    /// The tenant's time zone.
+    pub time_zone: String,
+    /// Who pays for the user's tasks.
+    pub payer: Payer,
+    /// The account that pays: the user's or the tenant's.
+    pub account: AccountId,
+    /// The user's roles in projects.
+    pub memberships: Arc<HashMap<ProjectId, Role>>,
+}
