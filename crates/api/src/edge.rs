@@ -1,0 +1,247 @@
+//! The edge: what happens to every request before and after its route, in one pass.
+//!
+//! Before: the request gets an id and its client's address, and a body that is declared too large is refused
+//! unread. After: a problem gets its body (it needs the request's id), its cause is logged once, and every answer
+//! carries what it must: the id, the limits that were asked, what is degraded, and headers that keep browsers from
+//! guessing. One function does all of it, because each further layer would cost every request.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use axum::{
+    body::Body,
+    extract::{ConnectInfo, MatchedPath, Request, State},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use domain::TaskId;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+
+use crate::{
+    limits::LimitLines,
+    problem::{Code, Problem},
+    state::ApiState,
+};
+
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const DEGRADED: HeaderName = HeaderName::from_static("aivideo-degraded");
+/// Answers of the API are data, never a page.
+const DATA_ONLY: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+const REQUEST_ID_LENGTH_MAX: usize = 128;
+
+/// What is known of a request apart from its content. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestContext(Arc<Facts>);
+
+#[derive(Debug)]
+struct Facts {
+    id: HeaderValue,
+    address: IpAddr,
+    arrived: Instant,
+    limits: OnceLock<LimitLines>,
+    task: OnceLock<TaskId>,
+}
+
+impl RequestContext {
+    fn new(id: HeaderValue, address: IpAddr) -> Self {
+        Self(Arc::new(Facts {
+            id,
+            address,
+            arrived: Instant::now(),
+            limits: OnceLock::new(),
+            task: OnceLock::new(),
+        }))
+    }
+
+    /// The request's id: ours, or the client's if it is decent.
+    pub(crate) fn id(&self) -> &str {
+        self.0.id.to_str().unwrap_or_default()
+    }
+
+    /// The client's address, proxies considered.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.0.address
+    }
+
+    /// When the request's head was there.
+    pub(crate) fn arrived(&self) -> Instant {
+        self.0.arrived
+    }
+
+    /// The limits that were asked, for the answer's headers. The first who says it is believed.
+    pub(crate) fn note_limits(&self, lines: LimitLines) {
+        let _ = self.0.limits.set(lines);
+    }
+
+    /// The task that the request turned out to be about, for the log.
+    pub(crate) fn note_task(&self, task: TaskId) {
+        let _ = self.0.task.set(task);
+    }
+}
+
+/// The layer's function.
+pub(crate) async fn edge(State(state): State<ApiState>, mut request: Request, next: Next) -> Response {
+    let config = state.config();
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |info| info.0.ip());
+    let address = state.proxies().client(peer, request.headers());
+    let context = RequestContext::new(request_id(request.headers()), address);
+    let method = request.method().clone();
+    let declared = declared_length(request.headers());
+    request.extensions_mut().insert(context.clone());
+    let mut response = if declared.is_some_and(|length| length > config.body_bytes_max) {
+        too_large(config.body_bytes_max).into_response()
+    } else {
+        let limit = Duration::from_secs(config.request_seconds_max);
+        match tokio::time::timeout(limit, next.run(request)).await {
+            Ok(response) => response,
+            Err(_) => Problem::unavailable("The answer took too long; it is not known what was done.").into_response(),
+        }
+    };
+    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        log_problem(&problem, &context, &method, &response);
+        write_problem(&problem, &context, &mut response);
+    }
+    finish(&state, &context, &mut response);
+    let ended = context.arrived().elapsed();
+    tracing::debug!(
+        request_id = context.id(),
+        task_id = context.0.task.get().map(tracing::field::display),
+        %method,
+        status = response.status().as_u16(),
+        elapsed_ms = ended.as_secs_f64() * 1_000.0,
+        "answered"
+    );
+    response
+}
+
+pub(crate) fn too_large(max: u64) -> Problem {
+    Problem::new(Code::PayloadTooLarge, format!("A body has at most {max} bytes."))
+}
+
+/// Counts answers and their time by route; sits inside the router, where the matched route is known.
+pub(crate) async fn measure(request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let endpoint = request.extensions().get::<MatchedPath>().cloned();
+    let method = match *request.method() {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::HEAD => "HEAD",
+        _ => "other",
+    };
+    let response = next.run(request).await;
+    let endpoint = endpoint.as_ref().map_or("none", MatchedPath::as_str).to_owned();
+    metrics::histogram!(
+        "http_request_duration_ms",
+        "endpoint" => endpoint,
+        "method" => method,
+        "status" => status_class(response.status().as_u16()),
+    )
+    .record(begun.elapsed().as_secs_f64() * 1_000.0);
+    response
+}
+
+const fn status_class(status: u16) -> &'static str {
+    match status {
+        0..300 => "2xx",
+        300..400 => "3xx",
+        400..500 => "4xx",
+        _ => "5xx",
+    }
+}
+
+fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let decent = |value: &&HeaderValue| {
+        let bytes = value.as_bytes();
+        (1..=REQUEST_ID_LENGTH_MAX).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
+    };
+    headers.get(REQUEST_ID).filter(decent).cloned().unwrap_or_else(|| {
+        let text = format!("req_{}", uuid::Uuid::now_v7().as_simple());
+        HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).unwrap_or(HeaderValue::from_static("req_none"))
+    })
+}
+
+fn declared_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn log_problem(problem: &Problem, context: &RequestContext, method: &Method, response: &Response) {
+    let status = response.status();
+    let causes = problem.cause().map(|cause| chain(cause));
+    if status.is_server_error() {
+        tracing::error!(
+            request_id = context.id(),
+            %method,
+            code = problem.code().as_str(),
+            cause = causes,
+            "request failed"
+        );
+    } else {
+        tracing::debug!(
+            request_id = context.id(),
+            %method,
+            code = problem.code().as_str(),
+            cause = causes,
+            "request refused"
+        );
+    }
+}
+
+/// An error with everything that led to it, for one log line.
+fn chain(error: &(dyn std::error::Error + Send + Sync)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        next = source.source();
+    }
+    text
+}
+
+fn write_problem(problem: &Problem, context: &RequestContext, response: &mut Response) {
+    let body = serde_json::to_vec(&problem.body(context.id())).unwrap_or_default();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+    *response.body_mut() = Body::from(body);
+}
+
+fn finish(state: &ApiState, context: &RequestContext, response: &mut Response) {
+    let headers = response.headers_mut();
+    if let Some(lines) = context.0.limits.get()
+        && !headers.contains_key(crate::limits::RATE_LIMIT)
+    {
+        lines.write(headers);
+    }
+    if let Some(degraded) = state.health().degraded() {
+        headers.insert(DEGRADED, degraded);
+    }
+    headers.insert(REQUEST_ID, context.0.id.clone());
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(DATA_ONLY);
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decent_request_id_is_kept_and_another_replaced() {
+        let mut headers = HeaderMap::new();
+        headers.insert(REQUEST_ID, HeaderValue::from_static("abc-1"));
+        assert_eq!(request_id(&headers), "abc-1");
+        for bad in ["", "two words", &"x".repeat(129)] {
+            headers.insert(REQUEST_ID, HeaderValue::from_str(bad).unwrap());
+            assert!(request_id(&headers).to_str().unwrap().starts_with("req_"), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Why a verb is refused.
+
+use pg::PgError;
+
+/// A refused or failed verb. Nothing was changed, except perhaps after [`OperatorError::Unknown`].
+#[derive(Debug, thiserror::Error)]
+pub enum OperatorError {
+    /// A value is not acceptable.
+    #[error("{field} {message}")]
+    Field {
+        /// Which one.
+        field: &'static str,
+        /// What is wrong in one word.
+        code: &'static str,
+        /// What is wrong in a sentence without its subject.
+        message: String,
+    },
+    /// There is no such thing.
+    #[error("there is no such thing")]
+    NotFound,
+    /// The caller lacks a scope.
+    #[error("the scope {0} is needed")]
+    Forbidden(&'static str),
+    /// The Idempotency-Key belongs to another request.
+    #[error("the Idempotency-Key belongs to another request")]
+    Mismatch,
+    /// A request with the same Idempotency-Key is still under way.
+    #[error("a request with this Idempotency-Key is under way")]
+    InProgress,
+    /// The answer to COMMIT was lost: it is not known whether the change was made.
+    #[error("it is not known whether the change was made")]
+    Unknown(#[source] PgError),
+    /// PostgreSQL failed.
+    #[error("the change cannot be made now")]
+    Pg(#[source] PgError),
+}
+
+impl OperatorError {
+    pub(crate) fn field(field: &'static str, code: &'static str, message: impl ToString) -> Self {
+        Self::Field { field, code, message: message.to_string() }
+    }
+
+    /// Whether the same request may succeed a moment later.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::InProgress | Self::Unknown(_) => true,
+            Self::Pg(error) => error.is_transient(),
+            Self::Field { .. } | Self::NotFound | Self::Forbidden(_) | Self::Mismatch => false,
+        }
+    }
+}
+
+impl From<PgError> for OperatorError {
+    fn from(error: PgError) -> Self {
+        match error {
+            PgError::CommitUnknown(_) => Self::Unknown(error),
+            other => Self::Pg(other),
+        }
+    }
+}
