@@ -111,6 +111,10 @@ pub struct OpenAttempt {
     pub task_status: TaskStatus,
     /// Whether this is the task's present attempt.
     pub present: bool,
+    /// Whether the task's owner wants out.
+    pub cancel_requested: bool,
+    /// When the task ended; the attempt lives on by itself since then.
+    pub task_ended_at: Option<DateTime<Utc>>,
     /// PostgreSQL's instant when this was read.
     pub read_at: DateTime<Utc>,
 }
@@ -131,6 +135,8 @@ struct OpenRow {
     cancel_sent_at: Option<DateTime<Utc>>,
     status: String,
     present: bool,
+    cancel_requested: bool,
+    task_ended_at: Option<DateTime<Utc>>,
     read_at: DateTime<Utc>,
 }
 
@@ -154,6 +160,8 @@ impl TryFrom<OpenRow> for OpenAttempt {
             cancel_sent_at: row.cancel_sent_at,
             task_status: row.status.parse().map_err(|_| bad("status"))?,
             present: row.present,
+            cancel_requested: row.cancel_requested,
+            task_ended_at: row.task_ended_at,
             read_at: row.read_at,
         })
     }
@@ -175,7 +183,9 @@ impl TaskState {
             r#"SELECT a.task_id, a.attempt_no, a.tenant_id, a.user_id, a.provider_account_id, a.model, a.worker_id,
                       a.fencing_token, a.provider_task_id, a.claimed_at, a.submit_until,
                       a.through_at IS NOT NULL AS "through!", a.cancel_sent_at, t.status,
-                      (t.attempt_no = a.attempt_no) AS "present!", aiv_now() AS "read_at!"
+                      (t.attempt_no = a.attempt_no) AS "present!",
+                      t.cancel_requested_at IS NOT NULL AS "cancel_requested!", t.ended_at AS task_ended_at,
+                      aiv_now() AS "read_at!"
                FROM task_attempts a JOIN generation_tasks t ON t.id = a.task_id
                WHERE a.closed_at IS NULL AND (a.task_id, a.attempt_no) > ($1, $2)
                ORDER BY a.task_id, a.attempt_no LIMIT $3"#,
@@ -198,7 +208,9 @@ impl TaskState {
             r#"SELECT a.task_id, a.attempt_no, a.tenant_id, a.user_id, a.provider_account_id, a.model, a.worker_id,
                       a.fencing_token, a.provider_task_id, a.claimed_at, a.submit_until,
                       a.through_at IS NOT NULL AS "through!", a.cancel_sent_at, t.status,
-                      (t.attempt_no = a.attempt_no) AS "present!", aiv_now() AS "read_at!"
+                      (t.attempt_no = a.attempt_no) AS "present!",
+                      t.cancel_requested_at IS NOT NULL AS "cancel_requested!", t.ended_at AS task_ended_at,
+                      aiv_now() AS "read_at!"
                FROM task_attempts a JOIN generation_tasks t ON t.id = a.task_id
                WHERE a.closed_at IS NULL AND a.task_id = $1 AND a.attempt_no = $2"#,
             attempt.task.as_uuid(),
@@ -222,6 +234,25 @@ impl TaskState {
             key.attempt.task.as_uuid(),
             key.attempt.attempt_no,
             key.fencing_token,
+            job.as_str()
+        )
+        .execute(&self.shared.pool)
+        .await?;
+        Ok(updated.rows_affected() == 1)
+    }
+
+    /// Notes the handle in the answer to a lost owner's submit. It needs no token: that the provider knows this
+    /// attempt by this handle is a fact whoever brings it, and whoever owns the attempt now has to find it there.
+    /// Returns whether the attempt had no handle before.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn note_late_handle(&self, attempt: AttemptRef, job: &JobHandle) -> Result<bool, PgError> {
+        let updated = sqlx::query!(
+            "UPDATE task_attempts SET provider_task_id = $3, submitted_at = coalesce(submitted_at, aiv_now())
+             WHERE task_id = $1 AND attempt_no = $2 AND provider_task_id IS NULL",
+            attempt.task.as_uuid(),
+            attempt.attempt_no,
             job.as_str()
         )
         .execute(&self.shared.pool)

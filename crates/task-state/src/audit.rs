@@ -130,7 +130,7 @@ async fn liveness(
 /// References that foreign keys would have kept.
 async fn references(conn: &mut PgConnection, found: &mut Vec<Violation>) -> Result<(), PgError> {
     let rows = sqlx::query!(
-        r#"SELECT t.id, 'generation_inputs' AS "missing!" FROM generation_tasks t
+        r#"SELECT t.id AS "id!", 'generation_inputs' AS "missing!" FROM generation_tasks t
              WHERE NOT EXISTS (SELECT FROM generation_inputs i WHERE i.task_id = t.id)
            UNION ALL SELECT t.id, 'users' FROM generation_tasks t
              WHERE NOT EXISTS (SELECT FROM users u WHERE u.id = t.user_id AND u.tenant_id = t.tenant_id)

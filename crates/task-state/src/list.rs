@@ -107,7 +107,7 @@ impl TaskState {
         after: Option<Cursor>,
         limit: u16,
     ) -> Result<Page, PgError> {
-        let mut query: QueryBuilder<'_, Postgres> = QueryBuilder::new(
+        let mut query: QueryBuilder<Postgres> = QueryBuilder::new(
             "SELECT t.id, t.tenant_id, t.user_id, t.project_id, t.account_id, t.model, t.price, t.priority, t.status,
                     t.version, t.attempt_no, t.tries, t.worker_id, t.fencing_token, t.provider_account_id,
                     t.provider_task_id, t.created_at, t.updated_at, t.deadline_at, t.not_before, t.cancel_requested_at,

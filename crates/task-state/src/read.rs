@@ -55,8 +55,7 @@ impl ProcessCache {
             .entry(snapshot.task_id)
             .and_upsert_with(|present| {
                 let newer = present
-                    .map(moka::Entry::into_value)
-                    .flatten()
+                    .and_then(moka::Entry::into_value)
                     .filter(|present| present.version > snapshot.version);
                 std::future::ready(Some(newer.unwrap_or_else(|| Arc::new(snapshot.clone()))))
             })
@@ -94,7 +93,7 @@ impl TaskState {
             return Ok(entry);
         }
         // We joined a reader who was content with an older version: ask PostgreSQL ourselves.
-        self.from_postgres(task).await
+        self.read_through(task).await
     }
 
     /// Redis, then PostgreSQL.
@@ -112,10 +111,10 @@ impl TaskState {
         if at_least.is_none() && matches!(self.shared.control.is_absent(task).await, Ok(true)) {
             return Ok(None);
         }
-        self.from_postgres(task).await
+        self.read_through(task).await
     }
 
-    async fn from_postgres(&self, task: TaskId) -> Result<Entry, PgError> {
+    async fn read_through(&self, task: TaskId) -> Result<Entry, PgError> {
         let Some(record) = self.record(task).await? else {
             let _ = self.shared.control.mark_absent(task).await;
             return Ok(None);

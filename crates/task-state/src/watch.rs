@@ -49,7 +49,7 @@ impl Watch {
     /// Waits for the next change of the task. Returns at the latest after ten seconds, with [`Changed::Unsure`].
     /// Safe to drop and call again: no change is lost.
     pub async fn changed(&mut self) -> Changed {
-        let degraded = self.state.shared.control.health().realtime_is_away();
+        let degraded = self.state.shared.control.health().realtime == control::BreakerState::Open;
         let reread = tokio::time::sleep(if degraded { REREAD_DEGRADED } else { REREAD });
         tokio::pin!(reread);
         loop {
