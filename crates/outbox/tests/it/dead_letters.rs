@@ -26,7 +26,7 @@ async fn replay(pool: &PgPool, id: DeadLetterId) -> ReplayOutcome {
 }
 
 async fn list(pool: &PgPool) -> Vec<outbox::DeadLetter> {
-    outbox::dead_letters(&mut *pool.acquire().await.unwrap(), None, None, 100).await.unwrap()
+    outbox::dead_letters(&mut pool.acquire().await.unwrap(), None, None, 100).await.unwrap()
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
 //! The outbox against a real PostgreSQL.
+#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod dead_letters;
 mod queue;
@@ -23,7 +24,7 @@ async fn append(pool: &PgPool, events: Vec<NewEvent>) {
 }
 
 async fn depth(pool: &PgPool) -> u64 {
-    outbox::depth(&mut *pool.acquire().await.unwrap(), TOPIC).await.unwrap()
+    outbox::depth(&mut pool.acquire().await.unwrap(), TOPIC).await.unwrap()
 }
 
 #[derive(Debug, thiserror::Error)]

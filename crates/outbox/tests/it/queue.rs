@@ -116,6 +116,6 @@ async fn the_audit_names_a_queue_that_nobody_empties() {
     let bound = Duration::from_secs(3_600);
     let mut now = db.pool.acquire().await.unwrap();
     assert_eq!(outbox::audit(&mut now, bound).await.unwrap(), []);
-    let found = outbox::audit(&mut *later.acquire().await.unwrap(), bound).await.unwrap();
+    let found = outbox::audit(&mut later.acquire().await.unwrap(), bound).await.unwrap();
     assert_eq!(found.iter().map(|violation| violation.rule).collect::<Vec<_>>(), ["outbox_age"]);
 }
