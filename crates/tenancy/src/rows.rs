@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt::Display, sync::Arc};
 
-use domain::{AccountId, ProjectId, Scopes, TenantId, UserId, principal::Role};
+use domain::{AccountId, ProjectId, Scopes, TenantId, UserId, limits::Tier, principal::Role};
 use pg::PgError;
 
 use crate::{Payer, Tenancy, session::Profile};
@@ -32,6 +32,14 @@ pub(crate) fn parse_role(project: ProjectId, text: &str) -> Result<Role, PgError
 }
 
 impl Tenancy {
+    /// The limits of a user, and the weight of their tenant, as of at most five seconds ago; none for an unknown user.
+    ///
+    /// # Errors
+    /// When nothing that fresh is known and PostgreSQL cannot be asked.
+    pub async fn tier_of(&self, user: UserId) -> Result<Option<Arc<Tier>>, Arc<PgError>> {
+        Ok(self.profile(user).await?.map(|profile| Arc::clone(self.tiers.of_tenant(&profile.tier))))
+    }
+
     /// The user with tenant and memberships, as of at most five seconds ago.
     pub(crate) async fn profile(&self, user: UserId) -> Result<Option<Arc<Profile>>, Arc<PgError>> {
         if let Some(profile) = self.caches.profiles.get(&user).await {
