@@ -40,15 +40,21 @@ export function go(href: string): void {
 const scrolled = new Map<number, number>();
 let entry = 0;
 let newest = 0;
+/** Between a navigation and the drawing of its page, the browser scrolls for reasons of its own. */
+let arriving = false;
 
-/** How far the entry we came back to was scrolled; 0 for a new one. */
-export const scrollWanted = (): number => scrolled.get(entry) ?? 0;
+/** Scrolls to where the entry we came back to was left; to the top of a new one. */
+export function restoreScroll(): void {
+  scrollTo(0, scrolled.get(entry) ?? 0);
+  arriving = false;
+}
 
 export function startRouter(): void {
   history.scrollRestoration = "manual";
   mark();
-  addEventListener("scroll", () => scrolled.set(entry, scrollY), { passive: true });
+  addEventListener("scroll", () => arriving || scrolled.set(entry, scrollY), { passive: true });
   addEventListener("hashchange", () => {
+    arriving = true;
     mark();
     route.value = parse(location.hash);
     navigations.value += 1;

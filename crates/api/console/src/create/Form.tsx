@@ -76,7 +76,7 @@ function Prompt() {
           id="prompt"
           rows={5}
           value={prompt}
-          placeholder="A paper boat drifts down a rainy street at dusk, close to the water"
+          placeholder="What the video should show"
           onInput={(event) => change({ prompt: event.currentTarget.value })}
           {...described}
         />

@@ -5,12 +5,14 @@ import { change } from "../create/change";
 import { loadRecent, recent, refreshMoving, watchMoney } from "../state/recent";
 import { sending, shown } from "../state/send";
 import { startQuoting } from "../state/quote";
+import { wide } from "../state/media";
 import { taskSignal } from "../state/tasks";
 import { shortId } from "../format/figures";
 import { taskHref, tasksHref } from "../router";
 import { Actions } from "../task/Actions";
 import { Frame } from "../task/Frame";
 import { List } from "../task/List";
+import { Strip } from "../task/Strip";
 import { Row, SendingRow, THUMBNAILS } from "../task/Row";
 import { Status } from "../task/Status";
 import { useFollow } from "../task/useFollow";
@@ -18,9 +20,9 @@ import { Copy } from "../ui/Copy";
 import { Title } from "../ui/Title";
 
 const EXAMPLES = [
-  "A paper boat drifts down a rainy street at dusk, close to the water",
-  "Slow pan over a ceramic workshop, morning light, dust in the air",
-  "A red kite climbs above dunes while the wind draws lines in the sand",
+  "A paper boat drifts down a rainy street at dusk",
+  "Slow pan over a potter's workshop in morning light",
+  "A red kite climbs above dunes, wind in the sand",
 ];
 
 export function Create() {
@@ -52,9 +54,11 @@ function Stage() {
   const id = stageId();
   useFollow(id);
   const task = id === null ? null : taskSignal(id).value;
+  const empty = recent.value !== null && id === null && sending.value.kind === "idle";
   return (
     <section class="stage" aria-label="Newest video">
-      {task ? (
+      {task && !wide.value && <Strip task={task} />}
+      {task && wide.value && (
         <>
           <Frame task={task} />
           <Status task={task} />
@@ -66,9 +70,8 @@ function Stage() {
             <a href={taskHref(task.task_id)}>Open</a>
           </p>
         </>
-      ) : (
-        <div class="frame">{recent.value !== null && sending.value.kind === "idle" && <Empty />}</div>
       )}
+      {!task && (wide.value || empty) && <div class="frame">{empty && <Empty />}</div>}
     </section>
   );
 }

@@ -33,6 +33,8 @@ const TRIES_WHEN_BUSY = 3;
 const BUSY_MS = 5_000;
 const FIRST_WAIT_MS = 1_000;
 const LAST_WAIT_MS = 30_000;
+/** A fast server answers between the two clicks of a double click, which still means one video. */
+const DOUBLE_CLICK_MS = 800;
 
 const stored = box<Pending>("pending");
 export const sending = signal<Sending>({ kind: "idle" });
@@ -45,12 +47,15 @@ export const requestIds = new Map<string, string>();
 /** A refused send whose key may be used again: the server was busy, and nothing else changed. */
 let reusable: Pending | null = null;
 
+let lastAccepted = { body: "", at: -Infinity };
+
 export const underWay = (): boolean => ["sending", "checking", "busy"].includes(sending.peek().kind);
 
-/** Sends a request, unless one is under way. */
+/** Sends a request, unless one is under way or this is the second half of a double click. */
 export function send(request: GenerationRequest): void {
-  if (underWay()) return;
-  const again = reusable && JSON.stringify(reusable.request) === JSON.stringify(request);
+  const body = JSON.stringify(request);
+  if (underWay() || (body === lastAccepted.body && performance.now() < lastAccepted.at + DOUBLE_CLICK_MS)) return;
+  const again = reusable && JSON.stringify(reusable.request) === body;
   const pending = again && reusable ? reusable : { key: newKey(), request };
   stored.write(pending);
   sending.value = { kind: "sending", request };
@@ -106,6 +111,7 @@ async function deliver(pending: Pending): Promise<void> {
 function accepted(answer: Accepted, request: GenerationRequest): void {
   stored.write(null);
   reusable = null;
+  lastAccepted = { body: JSON.stringify(request), at: performance.now() };
   noteSent(request.prompt);
   keep(provisional(answer, request));
   addRecent(answer.task_id);

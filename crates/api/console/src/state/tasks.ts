@@ -52,7 +52,8 @@ export function applyEvent(event: TaskEvent): boolean {
   // The first snapshot is still under way; it is compared with the trail when it comes.
   if (!now) return false;
   if (event.version <= now.version) return false;
-  if (isTerminal(event) && !isTerminal(now)) endedHere.add(event.task_id);
+  // An end is shown with its money and its video, which only the snapshot has.
+  if (isTerminal(event)) return true;
   held.value = {
     ...now,
     version: event.version,

@@ -68,7 +68,7 @@ function moneyWord({ credits }: Task): string {
 }
 
 /** Until there are posters, a muted video stopped at its first moment. */
-function Thumbnail({ task, picture }: { task: Task; picture: boolean }) {
+export function Thumbnail({ task, picture }: { task: Task; picture: boolean }) {
   const link = localLink(task.output_url);
   if (link && picture) return <video class="thumb" src={`${link}#t=0.1`} muted preload="metadata" tabIndex={-1} aria-hidden="true" />;
   const look = lookOf(task);

@@ -14,7 +14,7 @@ import { Steps } from "../ui/Steps";
 import { Cancel } from "./Cancel";
 
 /** Stages in which something moves although nobody can say how far it is. */
-const MOVING = ["dispatching", "provider_queued", "provider_generating", "fetching_output", "reconciling"];
+export const MOVING = ["dispatching", "provider_queued", "provider_generating", "fetching_output", "reconciling"];
 
 export function Status({ task }: { task: Task }) {
   const over = isTerminal(task);

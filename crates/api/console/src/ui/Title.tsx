@@ -2,7 +2,7 @@
 // first page leaves the focus to the browser.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { navigations, scrollWanted } from "../router";
+import { navigations, restoreScroll } from "../router";
 import { focusIsTaken } from "./focus";
 
 export function Title({ children }: { children: ComponentChildren }) {
@@ -10,7 +10,7 @@ export function Title({ children }: { children: ComponentChildren }) {
   useEffect(() => {
     if (navigations.peek() === 0) return;
     if (!focusIsTaken()) heading.current?.focus({ preventScroll: true });
-    scrollTo(0, scrollWanted());
+    restoreScroll();
   }, []);
   return (
     <h1 ref={heading} tabIndex={-1}>

@@ -1,5 +1,5 @@
 // How a task ended, and what became of the credits. The money is read from the figures and never assumed.
-import type { Model, Task, TaskCredits } from "../api/types";
+import type { Task, TaskCredits } from "../api/types";
 import { credits } from "../format/figures";
 import { duration, timeOfDay } from "../format/time";
 
@@ -49,8 +49,8 @@ export function failure(task: Task): { sentence: string; way: WayOn } {
 export function settled({ charged, released, held }: TaskCredits): string {
   const parts: string[] = [];
   if (charged > 0) parts.push(`${credits(charged)} charged.`);
-  if (released > 0) parts.push(`${credits(released)} are back.`);
-  if (held > 0) parts.push(`${credits(held)} are still held.`);
+  if (released > 0) parts.push(`${credits(released)} ${are(released)} back.`);
+  if (held > 0) parts.push(`${credits(held)} ${are(held)} still held.`);
   return parts.length > 0 ? parts.join(" ") : "Nothing was charged.";
 }
 
@@ -69,7 +69,6 @@ export function ending(task: Task): string {
   }
 }
 
-/** Models to offer when this one is out of reach. */
-export const others = (models: Model[], name: string): Model[] => models.filter((model) => model.model !== name);
+const are = (n: number): string => (n === 1 ? "is" : "are");
 
 const bare = (text: string): string => text.replace(/\.\s*$/, "");

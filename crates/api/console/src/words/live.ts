@@ -45,7 +45,7 @@ export function detail(task: Task, { now }: Moment): string {
   if (task.stage === "queued") return waitSentence(task, now);
   if (task.stage === "reconciling") {
     const end = task.deadline_at ? ` until ${timeOfDay(task.deadline_at)} at most` : "";
-    return `${credits(task.credits.held)} stay held${end}.`;
+    return `${credits(task.credits.held)} ${task.credits.held === 1 ? "stays" : "stay"} held${end}.`;
   }
   return "";
 }
