@@ -19,6 +19,8 @@ pub mod backlog;
 mod claim;
 mod create;
 mod events;
+#[cfg(test)]
+mod hot_update_test;
 mod list;
 mod project;
 mod read;

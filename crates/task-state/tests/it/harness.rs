@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use control::{Control, ControlConfig};
 use domain::{
-    AccountId, AttemptRef, Credits, GrantId, ModelName, ProviderAccountId, TaskId, TenantId, UserId, WorkerId,
+    AccountId, AttemptRef, Credits, GrantId, ModelName, ProviderAccountId, TaskId, TenantId, UserId,
+    WorkerId,
     task::{Attempt, Event, Inputs, JobHandle, Seen},
 };
 use ledger::{AccountOwner, Balance, Ledger, NewGrant, OpenCounts, Subject, grant::GrantError};
@@ -28,7 +29,8 @@ pub(crate) struct Harness {
 impl Harness {
     pub(crate) async fn new() -> Self {
         let (db, redis) = (TestDb::new().await, TestRedis::new());
-        let config = ControlConfig { prefix: redis.prefix.clone(), ..ControlConfig::single(redis.url.clone()) };
+        let config =
+            ControlConfig { prefix: redis.prefix.clone(), ..ControlConfig::single(redis.url.clone()) };
         let control = Control::new(config).unwrap();
         let state = TaskState::new(db.pool.clone(), control, TaskStateConfig::default());
         let (tenant, user, account) = (TenantId::generate(), UserId::generate(), AccountId::generate());

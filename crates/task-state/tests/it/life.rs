@@ -21,7 +21,13 @@ async fn a_failed_task_gives_its_credits_back_and_its_history_has_no_gap() {
     let types: Vec<_> = h.state.events(task, 0).await.unwrap().iter().map(|e| e.event_type).collect();
     assert_eq!(
         types,
-        [EventType::Created, EventType::Scheduled, EventType::Submitted, EventType::Running, EventType::Failed]
+        [
+            EventType::Created,
+            EventType::Scheduled,
+            EventType::Submitted,
+            EventType::Running,
+            EventType::Failed
+        ]
     );
     let balance = h.balance().await;
     assert_eq!((balance.held, balance.captured), (Credits::ZERO, Credits::ZERO));
@@ -119,7 +125,11 @@ async fn an_attempt_outlives_its_task_and_is_closed_by_whoever_watches_it() {
     expect_moved(h.state.advance(cancel).await.unwrap());
     let ended = expect_moved(h.by_owner(task, attempt, Event::CancelExpired).await);
     assert_eq!(ended.state, State::Canceled);
-    assert_eq!(h.state.all_live_slots().await.unwrap().len(), 1, "the job may still run: its slot stays taken");
+    assert_eq!(
+        h.state.all_live_slots().await.unwrap().len(),
+        1,
+        "the job may still run: its slot stays taken"
+    );
     let key = AttemptKey { attempt: attempt_ref(task, 1), fencing_token: attempt.fencing_token };
     let taken = h.state.take_over(worker("host:2:b"), vec![key]).await.unwrap().pop().unwrap();
     let TakenOver::Attempt(_, ours) = taken else { panic!("not taken over: {taken:?}") };
@@ -147,7 +157,8 @@ async fn a_deadline_ends_a_task_without_its_owner_and_the_sweeper_finds_it() {
         .unwrap();
     let overdue = h.state.overdue(Duration::from_secs(10), 100).await.unwrap();
     assert_eq!(overdue.iter().map(task_state::TaskRecord::id).collect::<Vec<_>>(), [task]);
-    let ended = expect_moved(h.state.advance(Move::as_read(&overdue[0], Event::DeadlinePassed)).await.unwrap());
+    let ended =
+        expect_moved(h.state.advance(Move::as_read(&overdue[0], Event::DeadlinePassed)).await.unwrap());
     assert_eq!(ended.state, State::Failed { code: ErrorCode::DeadlineExceeded });
     // The owner finishes in the gap: too late, and nothing is charged.
     assert!(matches!(

@@ -45,8 +45,9 @@ async fn no_more_attempts_are_live_than_the_account_may_have() {
         tokio::spawn(async move {
             let mut claimed: Vec<TaskId> = Vec::new();
             for chunk in tasks.chunks(7) {
-                let claims =
-                    chunk.iter().map(|t| task_state::Claim { worker: worker(&format!("w{n}")), ..claim(*t, 1, 10) });
+                let claims = chunk
+                    .iter()
+                    .map(|t| task_state::Claim { worker: worker(&format!("w{n}")), ..claim(*t, 1, 10) });
                 for (task, outcome) in chunk.iter().zip(state.claim(claims.collect()).await.unwrap()) {
                     if matches!(outcome, ClaimOutcome::Claimed(..)) {
                         claimed.push(*task);
@@ -96,7 +97,8 @@ async fn a_crowd_of_moves_shares_commits_and_each_gets_its_own_answer() {
         .collect();
     let moves = tasks.iter().zip(&attempts).enumerate().map(|(n, (task, attempt))| {
         // Every tenth carries a token that was never handed out.
-        let attempt = if n % 10 == 0 { domain::task::Attempt { fencing_token: -1, ..*attempt } } else { *attempt };
+        let attempt =
+            if n % 10 == 0 { domain::task::Attempt { fencing_token: -1, ..*attempt } } else { *attempt };
         h.by_owner(*task, attempt, observed(Seen::Running))
     });
     let outcomes = futures::future::join_all(moves).await;

@@ -74,7 +74,10 @@ async fn the_audit_notices_each_kind_of_tampering() {
         ("DELETE FROM task_events WHERE version = 2", "history_matches_the_task"),
         ("UPDATE open_counts SET open = open + 1", "open_count_is_counted"),
         ("UPDATE generation_tasks SET price = price + 1", "task_is_settled_as_it_ended"),
-        ("UPDATE generation_tasks SET deadline_at = now() - interval '1 minute'", "task_ends_by_its_deadline"),
+        (
+            "UPDATE generation_tasks SET deadline_at = now() - interval '1 minute'",
+            "task_ends_by_its_deadline",
+        ),
         ("UPDATE task_attempts SET fencing_token = 0", "live_task_has_its_open_attempt"),
         ("DELETE FROM generation_inputs", "task_reference_exists"),
     ] {
