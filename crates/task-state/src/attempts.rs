@@ -161,8 +161,6 @@ impl TryFrom<OpenRow> for OpenAttempt {
             task_status: row.status.parse().map_err(|_| bad("status"))?,
             present: row.present,
             cancel_requested: row.cancel_requested,
-            task_ended_at: row.ended_at,
-            cancel_requested: row.cancel_requested,
             task_ended_at: row.task_ended_at,
             read_at: row.read_at,
         })
@@ -253,25 +251,6 @@ impl TaskState {
         let updated = sqlx::query!(
             "UPDATE task_attempts SET provider_task_id = $3, submitted_at = coalesce(submitted_at, aiv_now())
              WHERE task_id = $1 AND attempt_no = $2 AND provider_task_id IS NULL",
-            attempt.task.as_uuid(),
-            attempt.attempt_no,
-            job.as_str()
-        )
-        .execute(&self.shared.pool)
-        .await?;
-        Ok(updated.rows_affected() == 1)
-    }
-
-    /// Notes the handle that a lost owner's submit brought late. Without a token: that the job exists is a fact whoever
-    /// learns it, and it must reach the one who watches the attempt now. The first handle stays.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn note_late_handle(&self, attempt: AttemptRef, job: &JobHandle) -> Result<bool, PgError> {
-        let updated = sqlx::query!(
-            "UPDATE task_attempts SET provider_task_id = coalesce(provider_task_id, $3),
-                    submitted_at = coalesce(submitted_at, aiv_now())
-             WHERE task_id = $1 AND attempt_no = $2 AND closed_at IS NULL",
             attempt.task.as_uuid(),
             attempt.attempt_no,
             job.as_str()

@@ -76,30 +76,6 @@ impl TaskState {
         rows.into_iter().map(TaskRecord::try_from).collect()
     }
 
-    /// The oldest queued tasks of one user and model: what refills the user's heads in the ready queue.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn queued_of_user(
-        &self,
-        tenant: TenantId,
-        user: UserId,
-        model: &ModelName,
-        limit: i64,
-    ) -> Result<Vec<TaskRecord>, PgError> {
-        let rows = task_rows!(
-            "WHERE t.ended_at IS NULL AND t.status = 'QUEUED' AND t.tenant_id = $1 AND t.user_id = $2 AND t.model = $3
-             ORDER BY t.priority DESC, t.id LIMIT $4",
-            tenant.as_uuid(),
-            user.as_uuid(),
-            model.as_str(),
-            limit
-        )
-        .fetch_all(&self.shared.pool)
-        .await?;
-        rows.into_iter().map(TaskRecord::try_from).collect()
-    }
-
     /// Live tasks whose deadline is over, or whose cancel has waited for `cancel_limit`: what the sweeper ends.
     ///
     /// # Errors

@@ -81,7 +81,7 @@ impl TaskState {
     }
 }
 
-async fn claim(
+pub(crate) async fn claim(
     conn: &mut PgConnection,
     claims: &[Claim],
     max_tries: u32,
