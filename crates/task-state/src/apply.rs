@@ -338,7 +338,7 @@ async fn write_ends(conn: &mut PgConnection, changes: &[Change]) -> Result<(), P
             c.asset.clone().map(|published| NewAsset {
                 published,
                 owner: c.after.snapshot.owner(),
-                task: Some(c.after.id()),
+                task: c.after.id(),
                 kind: AssetKind::Output,
             })
         })
