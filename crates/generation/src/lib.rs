@@ -1,1 +1,111 @@
-//! Admission: submit, quote, cancel.
+//! Admission: from a request body to a task that is queued and paid for, or to a refusal that says why.
+//!
+//! [`GenerationRequest::parse`] is pure. [`Generation::submit`] asks the limits in one Redis round trip and then
+//! hands the request to the [`writer`], which commits many of them together. [`Generation::quote`] runs the same
+//! decision and writes nothing. [`Generation::cancel`] records the wish to stop. This crate owns no table: it
+//! composes the verbs of those who do, in their lock order.
+
+mod answer;
+mod batch;
+mod cancel;
+mod config;
+mod error;
+mod limits;
+mod local_limits;
+mod quote;
+mod request;
+mod submit;
+mod writer;
+
+use std::sync::Arc;
+
+pub use cancel::{CancelError, CancelOutcome};
+use catalogue::Catalogue;
+pub use config::{ConfigError, GenerationConfig};
+use control::Control;
+use domain::TaskId;
+pub use error::SubmitError;
+pub use limits::LimitState;
+use local_limits::LocalLimits;
+use pg::PgPool;
+pub use quote::{BindingLimit, Decision, Quote};
+pub use request::{FieldCode, FieldError, GenerationRequest, ParseError};
+pub use submit::{Submission, Submitted};
+use task_state::TaskState;
+use tenancy::Tenancy;
+use writer::Writers;
+
+/// Called with the tasks of each commit, so that a scheduler in this process looks at once. The queue is the
+/// guarantee and reaches the others. Must return quickly.
+pub type AcceptedHook = Arc<dyn Fn(&[TaskId]) + Send + Sync>;
+
+/// What admission is made of.
+pub struct GenerationParts {
+    /// PostgreSQL.
+    pub pool: PgPool,
+    /// Redis.
+    pub control: Control,
+    /// Who asks.
+    pub tenancy: Tenancy,
+    /// What there is.
+    pub catalogue: Catalogue,
+    /// Where the tasks go.
+    pub task_state: TaskState,
+    /// Figures.
+    pub config: GenerationConfig,
+    /// Told of accepted tasks.
+    pub accepted: AcceptedHook,
+}
+
+/// The handle through which requests are admitted. Cheap to clone.
+#[derive(Clone)]
+pub struct Generation {
+    shared: Arc<Shared>,
+    writers: Writers,
+}
+
+struct Shared {
+    pool: PgPool,
+    control: Control,
+    tenancy: Tenancy,
+    catalogue: Catalogue,
+    task_state: TaskState,
+    config: GenerationConfig,
+    accepted: AcceptedHook,
+    local_limits: LocalLimits,
+}
+
+impl Generation {
+    /// Starts the writers on the current runtime.
+    ///
+    /// # Errors
+    /// When the configuration contradicts itself.
+    pub fn new(parts: GenerationParts) -> Result<Self, ConfigError> {
+        let GenerationParts { pool, control, tenancy, catalogue, task_state, config, accepted } = parts;
+        config.check()?;
+        let local_limits = LocalLimits::new(config.fallback_share);
+        let shared = Arc::new(Shared {
+            pool,
+            control,
+            tenancy,
+            catalogue,
+            task_state,
+            config,
+            accepted,
+            local_limits,
+        });
+        let writers = Writers::start(&shared);
+        Ok(Self { shared, writers })
+    }
+
+    /// For shutdown: takes nothing more, and returns when everything taken was answered.
+    pub async fn drain(&self) {
+        self.writers.drain().await;
+    }
+}
+
+impl std::fmt::Debug for Generation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Generation").field("config", &self.shared.config).finish_non_exhaustive()
+    }
+}

@@ -10,6 +10,52 @@ use domain::UserId;
 use pg::{PgConnection, PgError};
 use uuid::Uuid;
 
+/// The text of an `Idempotency-Key` header: 1 to 255 visible ASCII characters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct IdempotencyKey(String);
+
+/// A header that is no idempotency key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an Idempotency-Key has 1 to {KEY_CHARS_MAX} visible ASCII characters, in double quotes or not")]
+pub struct MalformedKey;
+
+const KEY_CHARS_MAX: usize = 255;
+
+impl IdempotencyKey {
+    /// Reads the header's value, quoted (a quote or backslash inside is escaped by a backslash) or not: both spell the same key.
+    ///
+    /// # Errors
+    /// [`MalformedKey`].
+    pub fn parse(header: &[u8]) -> Result<Self, MalformedKey> {
+        let text = std::str::from_utf8(header).map_err(|_| MalformedKey)?.trim_matches([' ', '\t']);
+        let key = match text.strip_prefix('"') {
+            Some(rest) => unquote(rest).ok_or(MalformedKey)?,
+            None => text.to_owned(),
+        };
+        let legal = (1..=KEY_CHARS_MAX).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic());
+        if legal { Ok(Self(key)) } else { Err(MalformedKey) }
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What stands before the closing quote, which must be the end.
+fn unquote(rest: &str) -> Option<String> {
+    let mut key = String::with_capacity(rest.len());
+    let mut chars = rest.chars();
+    loop {
+        match chars.next()? {
+            '"' => return chars.next().is_none().then_some(key),
+            '\\' => key.push(chars.next().filter(|c| matches!(c, '"' | '\\'))?),
+            c => key.push(c),
+        }
+    }
+}
+
 /// A key, scoped to its user and route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyRef<'a> {
@@ -193,6 +239,20 @@ mod tests {
 
     fn replay(subject: &str) -> Reserved {
         Reserved::Replay { subject: subject.to_owned(), status: 202, body: subject.to_owned() }
+    }
+
+    #[test]
+    fn a_key_is_the_same_quoted_or_not() {
+        let key = |text: &str| IdempotencyKey::parse(text.as_bytes()).map(|key| key.0);
+        assert_eq!(key("abc-1"), Ok("abc-1".to_owned()));
+        assert_eq!(key(" \"abc-1\""), Ok("abc-1".to_owned()));
+        assert_eq!(key(r#""a\"b""#), Ok("a\"b".to_owned()));
+        assert!(key(&"x".repeat(255)).is_ok());
+        for wrong in ["", " ", "\"\"", "\"a", "a b", "\"a\" b", "\"a\\n\"", "é", "a\u{7f}", &"x".repeat(256)]
+        {
+            assert_eq!(key(wrong), Err(MalformedKey), "{wrong}");
+        }
+        assert_eq!(IdempotencyKey::parse(&[b'a', 0xff]), Err(MalformedKey));
     }
 
     #[tokio::test]

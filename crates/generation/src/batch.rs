@@ -1,0 +1,263 @@
+//! One transaction for a slice of submits: a fixed number of statements, one verdict per element in arrival order.
+//!
+//! Keys are reserved first, then accounts, grants and open counts are locked, every element is decided in memory
+//! against the locked figures, and what was decided is written. (An UPDATE over joined rows would touch an account
+//! once however many elements name it.) The order of the locks is that of the first migration.
+
+use std::{sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use domain::{AccountId, TaskId, TenantId, UserId, principal::Role};
+use ledger::{Funds, OpenCounts, Subject};
+use pg::{PgConnection, PgError};
+use task_state::NewTask;
+use tenancy::{
+    idempotency::{self, IdempotencyKey, KeyRef, NewKey, Reserved},
+    projects::{SubmitAccess, SubmitInto, submit_access},
+};
+
+use crate::{
+    SubmitError, answer,
+    request::{GenerationRequest, ROUTE},
+};
+
+/// One submit, as far as it is decided here.
+#[derive(Debug)]
+pub(crate) struct Element {
+    /// The task that will be made. Known beforehand, so that a lost COMMIT answer can be looked up.
+    pub(crate) task: TaskId,
+    pub(crate) tenant: TenantId,
+    pub(crate) user: UserId,
+    /// The account that pays.
+    pub(crate) account: AccountId,
+    /// Whether the credential may submit into every project of the tenant.
+    pub(crate) tenant_wide: bool,
+    /// Open tasks that the user and the tenant may have.
+    pub(crate) user_open_max: u32,
+    pub(crate) tenant_open_max: u32,
+    pub(crate) request: GenerationRequest,
+    pub(crate) key: Option<Keyed>,
+    pub(crate) traceparent: Option<String>,
+}
+
+/// An idempotency key with what is compared and looked up by it.
+#[derive(Debug, Clone)]
+pub(crate) struct Keyed {
+    pub(crate) key: IdempotencyKey,
+    /// Hash of route and key; its name in Redis.
+    pub(crate) hash: [u8; 16],
+    /// Hash of the request.
+    pub(crate) fingerprint: [u8; 32],
+}
+
+/// What became of an element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The task exists now.
+    Accepted { body: String },
+    /// The same request was answered before.
+    Replayed { subject: String, status: u16, body: String },
+    /// Nothing of it exists.
+    Refused(SubmitError),
+}
+
+/// Why a transaction failed, and where: a wait for a key is a twin's, a wait for anything else is not.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) at: Step,
+    pub(crate) error: PgError,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    Reserve,
+    Elsewhere,
+}
+
+impl From<PgError> for Failed {
+    fn from(error: PgError) -> Self {
+        Self { at: Step::Elsewhere, error }
+    }
+}
+
+/// Writes a batch. No idempotency key may be in it twice.
+pub(crate) async fn write(
+    conn: &mut PgConnection,
+    elements: &[Arc<Element>],
+    lock_limit: Duration,
+) -> Result<Vec<Verdict>, Failed> {
+    let now = begin(conn, lock_limit).await?;
+    let mut verdicts = reserve(conn, elements, now).await?;
+
+    let fresh: Vec<usize> = (0..elements.len()).filter(|place| verdicts[*place].is_none()).collect();
+    let candidates: Vec<&Element> = fresh.iter().map(|place| &*elements[*place]).collect();
+    let Decided { funds, counts, refusals } = decide(conn, &candidates).await?;
+    ledger::write_holds(conn, funds).await?;
+    ledger::write_open(conn, &counts).await?;
+
+    let mut tasks = Vec::with_capacity(candidates.len());
+    let mut refused_keys = Vec::new();
+    for ((place, element), refusal) in fresh.into_iter().zip(candidates).zip(refusals) {
+        verdicts[place] = Some(match refusal {
+            Some(error) => {
+                refused_keys.extend(element.key_ref());
+                Verdict::Refused(error)
+            }
+            None => {
+                tasks.push(element.new_task());
+                Verdict::Accepted { body: element.body(now) }
+            }
+        });
+    }
+    task_state::create(conn, &tasks, now).await?;
+    // A refused request does not consume its key.
+    idempotency::forget(conn, &refused_keys).await?;
+    Ok(verdicts.into_iter().flatten().collect())
+}
+
+/// The instant of this transaction; sets how long it waits for a lock.
+async fn begin(conn: &mut PgConnection, lock_limit: Duration) -> Result<DateTime<Utc>, PgError> {
+    let millis = lock_limit.as_millis().max(1).to_string();
+    let row = sqlx::query!(
+        r#"SELECT set_config('lock_timeout', $1, true) AS "limit!", aiv_now() AS "now!""#,
+        millis
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(row.now)
+}
+
+/// Reserves the keys. None for the elements that go on.
+async fn reserve(
+    conn: &mut PgConnection,
+    elements: &[Arc<Element>],
+    now: DateTime<Utc>,
+) -> Result<Vec<Option<Verdict>>, Failed> {
+    let mut verdicts = vec![None; elements.len()];
+    let keyed: Vec<usize> = (0..elements.len()).filter(|place| elements[*place].key.is_some()).collect();
+    let answers: Vec<(String, String)> =
+        keyed.iter().map(|place| (elements[*place].task.to_string(), elements[*place].body(now))).collect();
+    let keys: Vec<NewKey<'_>> = keyed
+        .iter()
+        .zip(&answers)
+        .filter_map(|(place, (subject, body))| {
+            let element = &elements[*place];
+            let fingerprint = element.key.as_ref()?.fingerprint;
+            Some(NewKey { key: element.key_ref()?, fingerprint, subject, status: answer::ACCEPTED, body })
+        })
+        .collect();
+    let reserved =
+        idempotency::reserve(conn, &keys).await.map_err(|error| Failed { at: Step::Reserve, error })?;
+    for (place, outcome) in keyed.into_iter().zip(reserved) {
+        verdicts[place] = match outcome {
+            Reserved::Fresh => None,
+            Reserved::Replay { subject, status, body } => Some(Verdict::Replayed { subject, status, body }),
+            Reserved::Mismatch => Some(Verdict::Refused(SubmitError::IdempotencyMismatch)),
+        };
+    }
+    Ok(verdicts)
+}
+
+/// Decisions against locked figures, not yet written.
+pub(crate) struct Decided {
+    funds: Funds,
+    pub(crate) counts: OpenCounts,
+    /// One per element: why it is refused, or none.
+    pub(crate) refusals: Vec<Option<SubmitError>>,
+}
+
+/// Locks what the elements touch and decides them in order.
+pub(crate) async fn decide(conn: &mut PgConnection, elements: &[&Element]) -> Result<Decided, PgError> {
+    let access = project_access(conn, elements).await?;
+    let accounts: Vec<AccountId> = elements.iter().map(|element| element.account).collect();
+    let subjects: Vec<Subject> = elements
+        .iter()
+        .flat_map(|element| [Subject::Tenant(element.tenant), Subject::User(element.user)])
+        .collect();
+    let mut funds = ledger::lock(conn, &accounts).await?;
+    let mut counts = ledger::lock_open(conn, &subjects).await?;
+    let refusals = elements
+        .iter()
+        .zip(access)
+        .map(|(element, access)| element.admit(access, &mut counts, &mut funds).err())
+        .collect();
+    Ok(Decided { funds, counts, refusals })
+}
+
+/// How each element stands to the project that it names; none when it names none.
+async fn project_access(
+    conn: &mut PgConnection,
+    elements: &[&Element],
+) -> Result<Vec<Option<SubmitAccess>>, PgError> {
+    let wishes: Vec<SubmitInto> = elements
+        .iter()
+        .filter_map(|element| {
+            let project = element.request.project?;
+            Some(SubmitInto { project, tenant: element.tenant, user: element.user })
+        })
+        .collect();
+    let mut found = submit_access(conn, &wishes).await?.into_iter();
+    Ok(elements.iter().map(|element| element.request.project.and_then(|_| found.next())).collect())
+}
+
+impl Element {
+    /// Decides this element against what is left after those before it.
+    fn admit(
+        &self,
+        access: Option<SubmitAccess>,
+        counts: &mut OpenCounts,
+        funds: &mut Funds,
+    ) -> Result<(), SubmitError> {
+        match access {
+            None => {}
+            Some(SubmitAccess::Unknown) => return Err(SubmitError::UnknownProject),
+            Some(_) if self.tenant_wide => {}
+            Some(SubmitAccess::Member(Role::Owner | Role::Editor)) => {}
+            Some(SubmitAccess::Member(Role::Viewer)) => return Err(SubmitError::Forbidden),
+            Some(SubmitAccess::SameTenant) => return Err(SubmitError::UnknownProject),
+        }
+        let (tenant, user) = ((self.tenant, self.tenant_open_max), (self.user, self.user_open_max));
+        counts.check(tenant, user).map_err(|full| self.queue_full(&full))?;
+        let needed = self.request.price;
+        funds.try_hold(self.account, self.task, needed).map_err(|lack| SubmitError::InsufficientCredits {
+            available: lack.available,
+            held: lack.held,
+            needed,
+        })?;
+        counts.try_add(tenant, user).map_err(|full| self.queue_full(&full))
+    }
+
+    fn queue_full(&self, full: &ledger::Full) -> SubmitError {
+        // Nobody knows when a task will end; one usually takes as long as its model says.
+        let usual = self.request.model.usual_duration();
+        let retry_after = usual.clamp(SubmitError::SOON, Duration::from_secs(60));
+        SubmitError::QueueFull { scope: full.scope, open: full.open, limit: full.limit, retry_after }
+    }
+
+    fn body(&self, now: DateTime<Utc>) -> String {
+        let request = &self.request;
+        answer::accepted(self.task, &request.model.name, request.price, now, request.deadline_seconds)
+    }
+
+    fn key_ref(&self) -> Option<KeyRef<'_>> {
+        let key = self.key.as_ref()?.key.as_str();
+        Some(KeyRef { user: self.user, route: ROUTE, key })
+    }
+
+    fn new_task(&self) -> NewTask {
+        let request = &self.request;
+        NewTask {
+            task: self.task,
+            tenant: self.tenant,
+            user: self.user,
+            project: request.project,
+            account: self.account,
+            model: request.model.name.clone(),
+            price: request.price,
+            inputs: request.inputs.clone(),
+            deadline_seconds: request.deadline_seconds,
+            priority: 0,
+            traceparent: self.traceparent.clone(),
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Quoting: the real decision about a request, with nothing written and nothing charged.
+
+use std::{sync::Arc, time::Duration};
+
+use control::Admission;
+use domain::{Credits, limits::LimitScope, wait::Eta};
+use futures::FutureExt as _;
+use ledger::Subject;
+use pg::PgError;
+use tenancy::Session;
+
+use crate::{
+    Generation, SubmitError,
+    batch::{self, Element},
+    limits,
+    request::GenerationRequest,
+    submit::check_scope,
+};
+
+/// What a request would cost and what would become of it now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quote {
+    /// The price.
+    pub credits: Credits,
+    /// What would become of it.
+    pub decision: Decision,
+    /// Why it would be refused.
+    pub problem: Option<SubmitError>,
+    /// The limit that makes it wait, or refuses it.
+    pub binding_limit: Option<BindingLimit>,
+    /// When it would be ready; none while nobody knows.
+    pub eta: Option<Eta>,
+}
+
+/// What would become of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// It would start at once.
+    StartsNow,
+    /// It would be accepted and wait.
+    Queues,
+    /// It would not be accepted.
+    Refused,
+}
+
+impl Decision {
+    /// The text of the API.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::StartsNow => "starts_now",
+            Self::Queues => "queues",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// The limit that decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BindingLimit {
+    /// Whose.
+    pub scope: LimitScope,
+    /// Its name.
+    pub policy: &'static str,
+    /// The most.
+    pub limit: u32,
+    /// What is left.
+    pub remaining: u32,
+    /// When all of it is back; none when that is not a matter of time.
+    pub reset: Option<Duration>,
+}
+
+/// Why the transaction of a quote is given up: it always is.
+enum Stop {
+    Decided(Box<Outlook>),
+    Failed(PgError),
+}
+
+impl From<PgError> for Stop {
+    fn from(error: PgError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// What the locked figures say.
+struct Outlook {
+    refusal: Option<SubmitError>,
+    user_open: u32,
+    tenant_open: u32,
+}
+
+impl Generation {
+    /// Says what a submit of this request would be answered.
+    ///
+    /// # Errors
+    /// [`SubmitError::Unavailable`] when nobody can say. Refusals are part of the quote.
+    pub async fn quote(&self, session: &Session, request: GenerationRequest) -> Result<Quote, SubmitError> {
+        let credits = request.price;
+        let refused = |problem: SubmitError| {
+            let binding_limit = binding(&problem);
+            let decision = Decision::Refused;
+            Quote { credits, decision, problem: Some(problem), binding_limit, eta: None }
+        };
+        if let Err(problem) = check_scope(session) {
+            return Ok(refused(problem));
+        }
+        if let Err(problem) = self.look_at_limits(session, &request).await {
+            return Ok(refused(problem));
+        }
+        let element = Element::new(session, request, None, None);
+        let model = Arc::clone(&element.request.model);
+        let outlook = self.outlook(element).await?;
+        if let Some(problem) = outlook.refusal {
+            return Ok(refused(problem));
+        }
+        let wait = waits_for(session, &outlook);
+        let blocked = wait.is_some() || !self.model_is_open(&model).await;
+        let decision = if blocked { Decision::Queues } else { Decision::StartsNow };
+        Ok(Quote { credits, decision, problem: None, binding_limit: wait, eta: None })
+    }
+
+    /// Looks at the rates without taking anything. While Redis is away nobody knows, and nobody is refused.
+    async fn look_at_limits(
+        &self,
+        session: &Session,
+        request: &GenerationRequest,
+    ) -> Result<(), SubmitError> {
+        let rules = self.shared.tenancy.tiers().rules();
+        let look = limits::charge(session, request, rules, None, None, 0);
+        if look.checks.is_empty() {
+            return Ok(());
+        }
+        let Ok(Admission::Granted(states)) = self.shared.control.admit(look.clone()).await else {
+            return Ok(());
+        };
+        let limits = limits::judge(&look, Admission::Granted(states))?;
+        for (by, check) in limits.iter().zip(&look.checks) {
+            if by.remaining == 0 {
+                let bucket = check.bucket;
+                let one_token = bucket.per_ms.div_ceil(bucket.refill.max(1).into());
+                let retry_after = Duration::from_millis(one_token);
+                return Err(SubmitError::RateLimited { by: *by, retry_after, limits });
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the decision in a transaction that is given up.
+    async fn outlook(&self, element: Element) -> Result<Outlook, SubmitError> {
+        let decided = pg::transact(&self.shared.pool, move |conn| {
+            async move {
+                let decided = batch::decide(conn, &[&element]).await?;
+                let [mut user_open, mut tenant_open] =
+                    [Subject::User(element.user), Subject::Tenant(element.tenant)]
+                        .map(|subject| decided.counts.open(subject));
+                let refusal = decided.refusals.into_iter().next().flatten();
+                if refusal.is_none() {
+                    // The counts include the task itself.
+                    user_open = user_open.saturating_sub(1);
+                    tenant_open = tenant_open.saturating_sub(1);
+                }
+                Err::<(), _>(Stop::Decided(Box::new(Outlook { refusal, user_open, tenant_open })))
+            }
+            .boxed()
+        })
+        .await;
+        match decided {
+            Err(Stop::Decided(outlook)) => Ok(*outlook),
+            Err(Stop::Failed(error)) => {
+                tracing::warn!(%error, "a quote failed");
+                Err(SubmitError::UNAVAILABLE)
+            }
+            Ok(()) => Err(SubmitError::Internal),
+        }
+    }
+
+    /// Whether a task of this model would be sent at once: nobody paused it, and nobody waits for it.
+    async fn model_is_open(&self, model: &domain::model::Model) -> bool {
+        let intents = self.shared.catalogue.intents().await;
+        let paused =
+            intents.map_or(true, |intents| intents.against(&model.route.account, &model.name).is_some());
+        if paused {
+            return false;
+        }
+        let depths = self.shared.control.queue_depths(std::slice::from_ref(&model.name)).await;
+        depths.is_ok_and(|depths| depths.iter().all(|depth| *depth == 0))
+    }
+}
+
+/// The running limit that a further task would wait for.
+fn waits_for(session: &Session, outlook: &Outlook) -> Option<BindingLimit> {
+    let tier = &session.tier;
+    let running = |scope, policy, open: u32, limit: u32| {
+        (open >= limit).then_some(BindingLimit { scope, policy, limit, remaining: 0, reset: None })
+    };
+    running(LimitScope::User, "running-user", outlook.user_open, tier.user.running)
+        .or_else(|| running(LimitScope::Tenant, "running-tenant", outlook.tenant_open, tier.tenant.running))
+}
+
+/// The limit behind a refusal, where there is one.
+fn binding(problem: &SubmitError) -> Option<BindingLimit> {
+    match problem {
+        SubmitError::RateLimited { by, .. } | SubmitError::CostAboveCapacity { by } => Some(BindingLimit {
+            scope: by.scope,
+            policy: by.policy,
+            limit: by.limit,
+            remaining: by.remaining,
+            reset: Some(by.reset),
+        }),
+        SubmitError::QueueFull { scope, limit, .. } => {
+            let policy = if *scope == LimitScope::User { "open-user" } else { "open-tenant" };
+            Some(BindingLimit { scope: *scope, policy, limit: *limit, remaining: 0, reset: None })
+        }
+        SubmitError::Forbidden
+        | SubmitError::UnknownProject
+        | SubmitError::InsufficientCredits { .. }
+        | SubmitError::IdempotencyMismatch
+        | SubmitError::IdempotencyInProgress { .. }
+        | SubmitError::Overloaded { .. }
+        | SubmitError::Unavailable { .. }
+        | SubmitError::Internal => None,
+    }
+}

@@ -1,0 +1,247 @@
+//! The group-commit writer: submits that arrive while a transaction runs share the next one.
+//!
+//! A writer takes what waits (at most [`batch_max`](crate::GenerationConfig)), commits it, answers, and begins again
+//! at once; there is no gathering pause, so a lone submit is a batch of one. A caller that is gone changes nothing.
+//! What happens when a transaction fails is in [`recover`].
+
+mod recover;
+
+use std::{
+    collections::{HashMap, hash_map::Entry as MapEntry},
+    hash::{BuildHasher as _, RandomState},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use control::StoredAnswer;
+use domain::TaskId;
+use futures::FutureExt as _;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    Shared, SubmitError, Submitted, answer,
+    batch::{self, Element, Failed, Verdict},
+};
+
+/// Batches at most that wait for somebody's lock beside the writers.
+const SIDE_LANES: usize = 4;
+/// Commits at most whose answers are being put into Redis.
+const REMEMBERING_MAX: usize = 32;
+
+/// The writers of this process. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Writers {
+    queues: Arc<[mpsc::Sender<Waiting>]>,
+    shards: RandomState,
+    answer_limit: Duration,
+    closing: CancellationToken,
+    running: TaskTracker,
+}
+
+/// A submit on its way through a writer, with those who wait for it.
+pub(crate) struct Waiting {
+    element: Arc<Element>,
+    arrived: Instant,
+    caller: oneshot::Sender<Result<Submitted, SubmitError>>,
+    /// Callers with the same key and request, who get the same answer as a replay.
+    twins: Vec<oneshot::Sender<Result<Submitted, SubmitError>>>,
+}
+
+impl Writers {
+    pub(crate) fn start(shared: &Arc<Shared>) -> Self {
+        let (closing, running) = (CancellationToken::new(), TaskTracker::new());
+        let lanes = Arc::new(Semaphore::new(SIDE_LANES));
+        let remembering = Arc::new(Semaphore::new(REMEMBERING_MAX));
+        let queues = (0..shared.config.writers)
+            .map(|_| {
+                let (sender, queue) = mpsc::channel(shared.config.queue_max);
+                let writer = Writer {
+                    shared: Arc::clone(shared),
+                    lanes: Arc::clone(&lanes),
+                    remembering: Arc::clone(&remembering),
+                    running: running.clone(),
+                };
+                running.spawn(Arc::new(writer).run(queue, closing.clone()));
+                sender
+            })
+            .collect();
+        let answer_limit = shared.config.answer_limit();
+        Self { queues, shards: RandomState::new(), answer_limit, closing, running }
+    }
+
+    /// Hands an element over and waits for what becomes of it.
+    pub(crate) async fn submit(&self, element: Element) -> Result<Submitted, SubmitError> {
+        let shard = self.shards.hash_one(element.account) % self.queues.len() as u64;
+        let queue = &self.queues[usize::try_from(shard).unwrap_or_default()];
+        let (caller, outcome) = oneshot::channel();
+        let waiting =
+            Waiting { element: Arc::new(element), arrived: Instant::now(), caller, twins: Vec::new() };
+        queue.try_send(waiting).map_err(|refused| match refused {
+            mpsc::error::TrySendError::Full(_) => SubmitError::Overloaded { retry_after: SubmitError::SOON },
+            mpsc::error::TrySendError::Closed(_) => SubmitError::UNAVAILABLE,
+        })?;
+        match tokio::time::timeout(self.answer_limit, outcome).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) | Err(_) => Err(SubmitError::UNAVAILABLE),
+        }
+    }
+
+    /// Takes nothing more and returns when everything taken was answered.
+    pub(crate) async fn drain(&self) {
+        self.closing.cancel();
+        self.running.close();
+        self.running.wait().await;
+    }
+}
+
+struct Writer {
+    shared: Arc<Shared>,
+    lanes: Arc<Semaphore>,
+    remembering: Arc<Semaphore>,
+    running: TaskTracker,
+}
+
+impl Writer {
+    async fn run(self: Arc<Self>, mut queue: mpsc::Receiver<Waiting>, closing: CancellationToken) {
+        let batch_max = self.shared.config.batch_max;
+        let mut arrivals = Vec::with_capacity(batch_max);
+        loop {
+            // What was put off to this batch is in `arrivals` already; then nothing has to be waited for.
+            if arrivals.is_empty() {
+                tokio::select! {
+                    biased;
+                    taken = queue.recv_many(&mut arrivals, batch_max) => if taken == 0 { return },
+                    () = closing.cancelled(), if !queue.is_closed() => queue.close(),
+                }
+            }
+            while arrivals.len() < batch_max
+                && let Ok(waiting) = queue.try_recv()
+            {
+                arrivals.push(waiting);
+            }
+            let (batch, put_off) = join(std::mem::replace(&mut arrivals, Vec::with_capacity(batch_max)));
+            arrivals.extend(put_off);
+            if !batch.is_empty() {
+                self.write(batch).await;
+            }
+        }
+    }
+
+    async fn write(self: &Arc<Self>, batch: Vec<Waiting>) {
+        match self.attempt(&batch, self.shared.config.batch_lock()).await {
+            Ok(verdicts) => self.answer(batch, verdicts),
+            Err(failed) => self.recover(batch, failed).await,
+        }
+    }
+
+    /// One transaction over the batch.
+    async fn attempt(&self, batch: &[Waiting], lock_limit: Duration) -> Result<Vec<Verdict>, Failed> {
+        let elements: Vec<Arc<Element>> = batch.iter().map(|waiting| Arc::clone(&waiting.element)).collect();
+        pg::transact(&self.shared.pool, move |conn| {
+            async move { batch::write(conn, &elements, lock_limit).await }.boxed()
+        })
+        .await
+    }
+
+    /// Tells everybody, and then those who profit from knowing.
+    fn answer(&self, batch: Vec<Waiting>, verdicts: Vec<Verdict>) {
+        let mut accepted = Vec::with_capacity(batch.len());
+        let mut answers = Vec::new();
+        for (waiting, verdict) in batch.into_iter().zip(verdicts) {
+            let element = Arc::clone(&waiting.element);
+            let outcome = outcome(element.task, verdict);
+            if let Ok(submitted) = &outcome {
+                if !submitted.replayed {
+                    accepted.push(element.task);
+                }
+                if let Some(key) = &element.key {
+                    let answer = StoredAnswer {
+                        status: submitted.status,
+                        body: submitted.body.clone(),
+                        fingerprint: hex::encode(key.fingerprint),
+                    };
+                    answers.push((element.tenant, key.replay_key(element.user), answer));
+                }
+            }
+            waiting.tell(outcome);
+        }
+        if !accepted.is_empty() {
+            (self.shared.accepted)(&accepted);
+        }
+        self.remember(answers);
+    }
+
+    /// Puts answers into Redis, beside the next batch. Skipped when Redis is slow: PostgreSQL has them all.
+    fn remember(&self, answers: Vec<(domain::TenantId, control::ReplayKey, StoredAnswer)>) {
+        if answers.is_empty() {
+            return;
+        }
+        let Ok(permit) = Arc::clone(&self.remembering).try_acquire_owned() else { return };
+        let control = self.shared.control.clone();
+        self.running.spawn(async move {
+            if let Err(error) = control.remember_answers(&answers).await {
+                tracing::debug!(%error, "answers were not remembered");
+            }
+            drop(permit);
+        });
+    }
+}
+
+/// What a verdict says to the caller of the element that would have made `task`.
+fn outcome(task: TaskId, verdict: Verdict) -> Result<Submitted, SubmitError> {
+    match verdict {
+        Verdict::Accepted { body } => {
+            Ok(Submitted { task, status: answer::ACCEPTED, body, replayed: false, limits: Vec::new() })
+        }
+        Verdict::Replayed { subject, status, body } => {
+            let task = subject.parse().map_err(|_| {
+                tracing::error!(subject, "an idempotency key of this route names no task");
+                SubmitError::Internal
+            })?;
+            Ok(Submitted { task, status, body, replayed: true, limits: Vec::new() })
+        }
+        Verdict::Refused(error) => Err(error),
+    }
+}
+
+impl Waiting {
+    fn tell(self, outcome: Result<Submitted, SubmitError>) {
+        for twin in self.twins {
+            // Twins get the first one's answer as the replay that it is. A caller that is gone needs none.
+            let _ = twin.send(outcome.clone().map(|first| Submitted { replayed: true, ..first }));
+        }
+        let _ = self.caller.send(outcome);
+    }
+}
+
+/// Joins those with the same key and request, and puts off those with the same key and another request: they are
+/// decided when the first one is.
+fn join(arrivals: Vec<Waiting>) -> (Vec<Waiting>, Vec<Waiting>) {
+    let mut first = HashMap::with_capacity(arrivals.len());
+    let (mut batch, mut put_off) = (Vec::with_capacity(arrivals.len()), Vec::new());
+    for waiting in arrivals {
+        let Some(key) = &waiting.element.key else {
+            batch.push(waiting);
+            continue;
+        };
+        match first.entry((waiting.element.user, key.hash)) {
+            MapEntry::Vacant(free) => {
+                free.insert((batch.len(), key.fingerprint));
+                batch.push(waiting);
+            }
+            MapEntry::Occupied(taken) => {
+                let (place, fingerprint) = *taken.get();
+                if fingerprint == key.fingerprint {
+                    let Waiting { caller, twins, .. } = waiting;
+                    let leader: &mut Waiting = &mut batch[place];
+                    leader.twins.push(caller);
+                    leader.twins.extend(twins);
+                } else {
+                    put_off.push(waiting);
+                }
+            }
+        }
+    }
+    (batch, put_off)
+}
