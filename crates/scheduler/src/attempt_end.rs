@@ -1,0 +1,162 @@
+//! How attempts end, and what is written about them on the way.
+
+use std::{sync::Arc, time::Duration};
+
+use control::{Change, DispatchPause, Progress, Sent};
+use domain::{
+    ProviderAccountId, metric,
+    task::{Event, JobHandle},
+};
+use provider_adapter::SubmitOutcome;
+use task_state::{AttemptOutcome, MoveDetail, TaskRecord};
+
+use crate::{drive::Stage, moves::Moved, owned::Owned, worker::Worker};
+
+impl Worker {
+    /// Ends the attempt by a move after which no job of it lives, and frees its slots.
+    pub(crate) async fn end_attempt(
+        &self,
+        owned: &Arc<Owned>,
+        event: Event,
+        detail: MoveDetail,
+        sent: Sent,
+    ) -> Stage {
+        let outcome = outcome_of(&event);
+        match self.advance(owned, event, detail).await {
+            Moved::Yes(record) | Moved::NoChange(record) => {
+                self.through(owned, sent);
+                if record.snapshot.status.is_terminal() {
+                    self.finished(&record);
+                } else {
+                    // Back in the queue, and not before its pause is over.
+                    self.enqueue(&[record]).await;
+                }
+                Stage::Over
+            }
+            // The task ended meanwhile without this attempt, of which it is known that no job lives.
+            Moved::Otherwise(Stage::Outlive) => self.close(owned, outcome).await,
+            Moved::Otherwise(stage) => stage,
+        }
+    }
+
+    /// Closes an attempt that outlived its task.
+    pub(crate) async fn close(&self, owned: &Arc<Owned>, outcome: AttemptOutcome) -> Stage {
+        tracing::info!(attempt = %owned.name(), ?outcome, "an attempt that outlived its task is closed");
+        loop {
+            let closed = self.task_state.close_attempt(owned.key(), outcome).await;
+            match closed {
+                // When it is closed already or fenced, there is nothing to do here either.
+                Ok(_) => {
+                    self.through(owned, Sent::Yes);
+                    return Stage::Over;
+                }
+                Err(error) => {
+                    tracing::warn!(attempt = %owned.name(), %error, "an attempt could not be closed")
+                }
+            }
+            tokio::select! {
+                () = owned.lost.cancelled() => return Stage::Lost,
+                () = self.stopped.cancelled() => return Stage::HandBack,
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+            }
+        }
+    }
+
+    /// Stores a handle with its attempt, whatever became of the task.
+    pub(crate) async fn keep_handle(&self, owned: &Owned, job: &JobHandle) {
+        let mut pause = Duration::from_millis(100);
+        while let Err(error) = self.task_state.note_late_handle(owned.name(), job).await {
+            tracing::warn!(attempt = %owned.name(), %error, "a job's handle could not be stored and will be again");
+            tokio::select! {
+                () = self.stopped.cancelled() => {
+                    tracing::error!(attempt = %owned.name(), job = job.as_str(), "a job's handle was not stored");
+                    return;
+                }
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(5)),
+            }
+        }
+    }
+
+    /// Records that the provider has answered a cancel. Losing this only means another cancel after a take-over.
+    pub(crate) async fn note_cancel_sent(&self, owned: &Owned) {
+        if let Err(error) = self.task_state.note_cancel_sent(owned.key()).await {
+            tracing::debug!(attempt = %owned.name(), %error, "a cancel was not recorded");
+        }
+    }
+
+    /// What goes with a move that may put the task back into the queue.
+    pub(crate) fn retry_detail(
+        &self,
+        owned: &Owned,
+        retry_after: Option<Duration>,
+        message: String,
+    ) -> MoveDetail {
+        let pause = self.config.backoff.pause(owned.tries + 1, self.spread(), retry_after);
+        MoveDetail { pause: Some(pause), provider_message: Some(message), ..MoveDetail::default() }
+    }
+
+    /// Takes in how a submit went: a provider in trouble is left alone for a while, by every scheduler.
+    pub(crate) async fn note_submit(&self, account: &ProviderAccountId, outcome: &SubmitOutcome) {
+        let pause = self.health.note(account, outcome, &self.config.backoff, self.spread());
+        let Some(pause) = pause else { return };
+        tracing::warn!(%account, ?pause, "submits to a provider account pause");
+        if let Err(error) = self
+            .control
+            .set_not_before(&[DispatchPause { account: account.clone(), model: None, pause }])
+            .await
+        {
+            tracing::warn!(%account, %error, "the pause of a provider account was not stored");
+        }
+    }
+
+    /// Shows progress to whoever watches. It is no fact, so failing is harmless.
+    pub(crate) async fn publish_progress(&self, owned: &Owned, percent: u8) {
+        let (task, version) = (owned.lease.task, owned.version());
+        match self.control.set_progress(&[(task, Progress { version, percent })]).await {
+            // Somebody has shown later progress.
+            Ok(later) if later == [false] => return,
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%task, %error, "progress was not stored"),
+        }
+        let change = Change {
+            tenant: owned.lease.tenant,
+            task,
+            version,
+            kind: "progress".to_owned(),
+            progress: Some(percent),
+        };
+        if let Err(error) = self.control.publish(&[change]).await {
+            tracing::debug!(%task, %error, "progress was not published");
+        }
+    }
+
+    /// Measures the time from acceptance to the provider's acceptance.
+    pub(crate) fn started(&self, record: &TaskRecord) {
+        record_latency(metric::START_LATENCY_MS, record);
+    }
+
+    /// Measures the time from acceptance to the end.
+    pub(crate) fn finished(&self, record: &TaskRecord) {
+        record_latency(metric::FINISH_LATENCY_MS, record);
+    }
+}
+
+/// How an attempt ended by an event after which no job of it lives.
+const fn outcome_of(event: &Event) -> AttemptOutcome {
+    match event {
+        Event::NeverSent => AttemptOutcome::NeverSent,
+        Event::SubmitRefused { .. } => AttemptOutcome::Refused,
+        Event::ProvedAbsent => AttemptOutcome::Absent,
+        Event::ProviderFailed { .. } => AttemptOutcome::Failed,
+        Event::ProviderCanceled => AttemptOutcome::Canceled,
+        Event::ProviderLost => AttemptOutcome::Lost,
+        _ => AttemptOutcome::Finished,
+    }
+}
+
+fn record_latency(name: &'static str, record: &TaskRecord) {
+    let snapshot = &record.snapshot;
+    let taken = snapshot.updated_at - snapshot.created_at;
+    let taken_ms = taken.to_std().unwrap_or_default().as_secs_f64() * 1_000.0;
+    metrics::histogram!(name, "model" => snapshot.model.to_string()).record(taken_ms);
+}

@@ -1,0 +1,153 @@
+//! Dispatch: from the head of a model's queue to a submit under way.
+//!
+//! Each model has its own pump. One pass pops as many tasks as there is likely room for, takes their slots and rates
+//! in Redis, claims them in PostgreSQL in one commit, writes their leases and starts their drivers. Everything is done
+//! for the whole batch; nothing in Redis is asked per task. What finds no room goes back with the reason noted, and
+//! the pump rests until a release rings or the time that was named is over.
+//!
+//! - [`take_slots`]: places and rates, and the rebuild of tags that are not ready
+//! - [`start`]: claim, leases, drivers
+
+mod start;
+mod take_slots;
+
+pub(crate) use take_slots::{rebuild, slot_of};
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use control::{Park, ReadyTask, WaitNote};
+use domain::{model::Model, wait::Wait};
+
+use crate::{
+    loops::{Next, PassError},
+    worker::Worker,
+};
+
+/// Between two looks at what operators intend, while they intend that nothing is submitted.
+const WHILE_PAUSED: Duration = Duration::from_secs(1);
+/// Until the next look while outputs wait for their turn.
+const WHILE_OUTPUTS_WAIT: Duration = Duration::from_millis(25);
+/// Until the next look when everything is full, should no release ring.
+const WHILE_FULL: Duration = Duration::from_secs(1);
+
+/// One model's pump.
+#[derive(Debug)]
+pub(crate) struct Pump {
+    model: Arc<Model>,
+    /// How many tasks the next pass pops: doubles while all find room, falls to what found some. Whatever is popped in
+    /// vain cannot be had by other schedulers meanwhile, and has to be put back.
+    want: AtomicUsize,
+}
+
+/// A popped task that does not start now.
+#[derive(Debug)]
+pub(crate) struct PutBack {
+    task: ReadyTask,
+    park: Park,
+    wait: Option<Wait>,
+    /// How long the whole pump has to wait for the same reason.
+    rest: Option<Duration>,
+}
+
+impl Pump {
+    pub(crate) fn new(model: Arc<Model>, worker: &Worker) -> Self {
+        Self { model, want: AtomicUsize::new(worker.config.dispatch_batch_max) }
+    }
+
+    /// One pass.
+    ///
+    /// # Errors
+    /// When a store did not answer. What was popped comes back by itself after its claim.
+    pub(crate) async fn pass(&self, worker: &Arc<Worker>) -> Result<Next, PassError> {
+        let intents = worker.catalogue.intents().await?;
+        if intents.against(&self.model.route.account, &self.model.name).is_some() {
+            return Ok(Next::In(WHILE_PAUSED));
+        }
+        if worker.outputs.waiting() > worker.config.outputs_waiting_max {
+            return Ok(Next::In(WHILE_OUTPUTS_WAIT));
+        }
+        let bell = worker.bell(&self.model.name);
+        bell.wait_for_room();
+        let want = self.want.load(Ordering::Relaxed).min(worker.places.available_permits());
+        if want == 0 {
+            // The next place that is freed rings.
+            return Ok(Next::Timer);
+        }
+        let popped =
+            worker.control.pop_ready(&self.model.name, u32::try_from(want).unwrap_or(u32::MAX)).await?;
+        if !popped.marked {
+            worker.fill.notify_one();
+        }
+        let count = popped.tasks.len();
+        let (started, refilled) = tokio::join!(
+            self.dispatch(worker, popped.tasks),
+            worker.refill(&self.model.name, &popped.refill)
+        );
+        let put_back = started?;
+        refilled?;
+        let refused = put_back.len();
+        self.adapt(worker, want, count, refused);
+        if count == 0 {
+            return Ok(popped.next_due_ms.map_or(Next::Timer, |ms| Next::In(Duration::from_millis(ms))));
+        }
+        if refused == 0 {
+            bell.found_room();
+        }
+        let rest = put_back.iter().filter_map(|back| back.rest).max();
+        self.return_tasks(worker, put_back).await?;
+        Ok(Next::In(rest.unwrap_or(Duration::ZERO)))
+    }
+
+    /// Takes slots for the tasks, claims those that got them and starts them. Returns those that go back.
+    async fn dispatch(&self, worker: &Arc<Worker>, tasks: Vec<ReadyTask>) -> Result<Vec<PutBack>, PassError> {
+        if tasks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Some(account) = worker.catalogue.account(&self.model.route.account) else {
+            // The catalogue refuses such a route when it is read.
+            return Err(format!("model {} has a route to an unknown account", self.model.name).into());
+        };
+        let claims = take_slots::claims(worker, &self.model, &account, tasks).await?;
+        let mut taken = take_slots::take(worker, claims).await?;
+        let no_room = start::start(worker, &self.model, &account, taken.acquired).await?;
+        taken.put_back.extend(no_room);
+        Ok(taken.put_back)
+    }
+
+    fn adapt(&self, worker: &Worker, want: usize, popped: usize, refused: usize) {
+        let max = worker.config.dispatch_batch_max;
+        let next = if refused > 0 {
+            (popped - refused).max(1)
+        } else if popped >= want {
+            want.saturating_mul(2).min(max)
+        } else {
+            max
+        };
+        self.want.store(next, Ordering::Relaxed);
+    }
+
+    async fn return_tasks(&self, worker: &Worker, put_back: Vec<PutBack>) -> Result<(), PassError> {
+        if put_back.is_empty() {
+            return Ok(());
+        }
+        let notes: Vec<_> = put_back
+            .iter()
+            .filter_map(|back| {
+                let json = serde_json::to_string(back.wait.as_ref()?).ok()?;
+                Some(WaitNote { task: back.task.task, json })
+            })
+            .collect();
+        if let Err(error) = worker.control.set_waits(&notes).await {
+            tracing::debug!(%error, "why tasks wait was not noted");
+        }
+        let tasks: Vec<_> = put_back.into_iter().map(|back| (back.task, back.park)).collect();
+        worker.control.put_back(&tasks).await?;
+        Ok(())
+    }
+}

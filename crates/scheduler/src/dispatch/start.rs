@@ -1,0 +1,159 @@
+//! Claiming a batch that holds its slots, and starting it.
+
+use std::{collections::HashMap, sync::Arc};
+
+use catalogue::AccountSpec;
+use control::{Lease, Park, ReadyTask, Renewal, Sent, SlotRef};
+use domain::{
+    AttemptRef, TaskId,
+    model::Model,
+    task::Attempt,
+    wait::{Wait, WaitDetail, WaitReason},
+};
+use task_state::{Claim, ClaimOutcome, TaskRecord};
+use tokio::time::Instant;
+
+use super::{PutBack, WHILE_FULL};
+use crate::{
+    drive::{Stage, drive},
+    loops::PassError,
+    owned::{Owned, SubmitWindow},
+    worker::Worker,
+};
+
+/// Claims the tasks in one commit, writes their leases, and starts a driver for each. Returns those that PostgreSQL
+/// found no room for.
+///
+/// # Errors
+/// When PostgreSQL did not answer. If the commit was made all the same, the reaper finds the claimed tasks like those
+/// of a dead worker; their slots are not given back here, because they may be in use.
+pub(super) async fn start(
+    worker: &Arc<Worker>,
+    model: &Model,
+    account: &AccountSpec,
+    tasks: Vec<ReadyTask>,
+) -> Result<Vec<PutBack>, PassError> {
+    if tasks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let Some(provider) = worker.providers.get(&account.id) else {
+        return Err(format!("no adapter serves the provider account {}", account.id).into());
+    };
+    // Nothing is sent later than one lease after this, and a submit takes no longer than its limit. The adapter is
+    // cut off a second after that.
+    let lease = worker.config.lease;
+    let submit_limit = lease + provider.capabilities().limits.submit + crate::submit::CUT_OFF_AFTER;
+    let claims = tasks
+        .iter()
+        .map(|task| Claim {
+            task: task.task,
+            attempt_no: task.next_attempt_no,
+            account: account.id.clone(),
+            provider_model: model.route.provider_model.clone(),
+            worker: worker.id.clone(),
+            account_limit: account.slots,
+            model_limit: account.slots_of(&model.route.provider_model),
+            submit_limit,
+        })
+        .collect();
+    let asked_at = Instant::now();
+    let outcomes = worker.task_state.claim(claims).await?;
+    let window = SubmitWindow { send_before: asked_at + lease, ends_at: Instant::now() + submit_limit };
+
+    let (mut started, mut put_back, mut over) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut unused, mut again) = (Vec::new(), Vec::new());
+    for (task, outcome) in tasks.into_iter().zip(outcomes) {
+        let slot = slot_of(model, account, &task);
+        match outcome {
+            ClaimOutcome::Claimed(record, attempt) => {
+                let lease = lease_of(worker, &slot, attempt);
+                started.push((lease, record));
+                over.push(task);
+            }
+            ClaimOutcome::NoRoom => {
+                unused.push(slot);
+                let reason = WaitReason::ProviderConcurrency;
+                let wait = Some(Wait { reason, detail: WaitDetail::default() });
+                put_back.push(PutBack { task, park: Park::Head, wait, rest: Some(WHILE_FULL) });
+            }
+            ClaimOutcome::Gone(record) => {
+                // The slot is another scheduler's when that one made the attempt.
+                if record.snapshot.attempt_no != task.next_attempt_no {
+                    unused.push(slot);
+                }
+                // Perhaps still queued, under another number or until a pause is over: then it is added anew.
+                again.push(record);
+                over.push(task);
+            }
+            ClaimOutcome::Missing => {
+                unused.push(slot);
+                over.push(task);
+            }
+        }
+    }
+    if !unused.is_empty() {
+        worker.control.release_slots(&unused, Sent::No).await.unwrap_or_else(|error| {
+            tracing::info!(%error, "slots were not released; the reconciler will");
+        });
+    }
+    launch(worker, started, window, &over).await;
+    worker.enqueue(&again).await;
+    Ok(put_back)
+}
+
+/// Writes the leases of claimed tasks and starts their drivers. Those without a lease will not be sent.
+async fn launch(
+    worker: &Arc<Worker>,
+    started: Vec<(Lease, Arc<TaskRecord>)>,
+    window: SubmitWindow,
+    over: &[ReadyTask],
+) {
+    let leases: Vec<_> = started.iter().map(|(lease, _)| lease.clone()).collect();
+    let asked_at = Instant::now();
+    let (put, done) = tokio::join!(
+        worker.control.put_leases(&leases, worker.config.lease),
+        worker.control.done_ready(over)
+    );
+    if let Err(error) = done {
+        tracing::debug!(%error, "claimed tasks were not taken out of the ready queue; PostgreSQL refuses them");
+    }
+    let leased: HashMap<TaskId, Renewal> = match put {
+        Ok(renewals) => leases.iter().map(|lease| lease.task).zip(renewals).collect(),
+        Err(error) => {
+            tracing::warn!(%error, tasks = leases.len(), "without leases nothing is submitted");
+            HashMap::new()
+        }
+    };
+    for (lease, record) in started {
+        let place = worker.places.clone().try_acquire_owned().ok();
+        let owned = Arc::new(Owned::new(lease, record.as_ref().into(), window, place));
+        if leased.get(&owned.lease.task) == Some(&Renewal::Renewed) {
+            owned.renewed(asked_at);
+        }
+        worker.holdings.add(owned.clone());
+        worker.drivers.spawn(drive(worker.clone(), owned, Stage::Submit(record)));
+    }
+}
+
+fn slot_of(model: &Model, account: &AccountSpec, task: &ReadyTask) -> SlotRef {
+    SlotRef {
+        attempt: AttemptRef { task: task.task, attempt_no: task.next_attempt_no },
+        account: account.id.clone(),
+        model: model.route.provider_model.clone(),
+        tenant: task.tenant,
+        user: task.user,
+    }
+}
+
+fn lease_of(worker: &Worker, slot: &SlotRef, attempt: Attempt) -> Lease {
+    Lease {
+        task: slot.attempt.task,
+        attempt_no: attempt.no,
+        fencing_token: attempt.fencing_token,
+        worker: worker.id.clone(),
+        tenant: slot.tenant,
+        user: slot.user,
+        account: slot.account.clone(),
+        model: slot.model.clone(),
+    }
+}

@@ -1,0 +1,102 @@
+//! The heartbeat: one renewal for all attempts of this worker in every tick, and the word that their slots are used.
+//!
+//! A lease only says that the owner is alive. "Another token" means that somebody took the attempt over: stop. A
+//! lease that is gone (a flushed Redis) is put back if PostgreSQL still names this worker's token. While Redis cannot
+//! be reached nobody can take over either, so following goes on; submitting does not, for the clock says no.
+
+use std::{collections::HashMap, sync::Arc};
+
+use control::{Renewal, Vouched};
+use domain::metric;
+use tokio::time::Instant;
+
+use crate::{
+    loops::{Next, PassError},
+    owned::Owned,
+    worker::Worker,
+};
+
+/// One tick.
+///
+/// # Errors
+/// When Redis or PostgreSQL did not answer; the next tick repeats it.
+pub(crate) async fn pass(worker: &Worker) -> Result<Next, PassError> {
+    let all = worker.holdings.all();
+    if all.is_empty() {
+        return Ok(Next::Timer);
+    }
+    let leases: Vec<_> = all.iter().map(|owned| owned.lease.clone()).collect();
+    let asked_at = Instant::now();
+    let renewals = match worker.control.renew_leases(&leases, worker.config.lease).await {
+        Ok(renewals) => renewals,
+        Err(error) => {
+            metrics::counter!(metric::SLOT_HEARTBEAT_FAILED).increment(leases.len() as u64);
+            return Err(error.into());
+        }
+    };
+    let mut absent = Vec::new();
+    for (owned, renewal) in all.iter().zip(renewals) {
+        match renewal {
+            Renewal::Renewed => owned.renewed(asked_at),
+            Renewal::Absent => absent.push(owned.clone()),
+            Renewal::OtherToken(token) if token > owned.lease.fencing_token => {
+                metrics::counter!(metric::SLOT_HEARTBEAT_FAILED).increment(1);
+                tracing::warn!(attempt = %owned.name(), token, "another worker has taken the attempt over");
+                owned.lost.cancel();
+            }
+            // What is left of an owner before us.
+            Renewal::OtherToken(_) => absent.push(owned.clone()),
+        }
+    }
+    if !absent.is_empty() {
+        restore(worker, &absent).await?;
+    }
+    let slots: Vec<_> = all.iter().filter(|owned| owned.holds_slots()).map(|owned| owned.slot()).collect();
+    let vouched = worker.control.vouch_slots(&slots, worker.config.lease).await?;
+    let missing: Vec<_> = slots
+        .into_iter()
+        .zip(vouched)
+        .filter(|(_, v)| *v == Vouched::Missing)
+        .map(|(slot, _)| slot)
+        .collect();
+    if !missing.is_empty() {
+        // Redis lost them. Their attempts live, so they count whatever the limits say.
+        metrics::counter!(metric::SLOT_RECONCILE_DIFF, "kind" => "missing").increment(missing.len() as u64);
+        worker.control.restore_slots(&missing).await?;
+    }
+    Ok(Next::Timer)
+}
+
+/// Puts leases back that are gone, for attempts that PostgreSQL still calls ours.
+async fn restore(worker: &Worker, absent: &[Arc<Owned>]) -> Result<(), PassError> {
+    let asked_at = Instant::now();
+    let tasks: Vec<_> = absent.iter().map(|owned| owned.lease.task).collect();
+    let records = worker.task_state.records(&tasks).await?;
+    let present: HashMap<_, _> =
+        records.iter().filter_map(|record| Some((record.id(), record.state.attempt()?))).collect();
+    let mut ours = Vec::new();
+    for owned in absent {
+        // An attempt that outlived its task is only found in its own row.
+        let is_ours = present.get(&owned.lease.task) == Some(&owned.attempt())
+            || worker
+                .task_state
+                .open_attempt(owned.name())
+                .await?
+                .is_some_and(|open| open.key == owned.key());
+        if is_ours {
+            ours.push(owned);
+        } else {
+            metrics::counter!(metric::SLOT_HEARTBEAT_FAILED).increment(1);
+            tracing::warn!(attempt = %owned.name(), "the attempt is not ours any more");
+            owned.lost.cancel();
+        }
+    }
+    let leases: Vec<_> = ours.iter().map(|owned| owned.lease.clone()).collect();
+    let put = worker.control.put_leases(&leases, worker.config.lease).await?;
+    for (owned, renewal) in ours.into_iter().zip(put) {
+        if renewal == Renewal::Renewed {
+            owned.renewed(asked_at);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! Filling the ready queue from PostgreSQL, which alone knows what is queued.
+//!
+//! Tasks get there by a nudge, by their message, by going back after a try, by a refill when a user's heads run low,
+//! and last by the reconciler here, which makes the others' failures harmless: it walks through all queued tasks, a
+//! page per pass, and adds what is in neither set of the queue. A queue whose marker is missing (a flush, a restart) is
+//! filled page by page at once, while pops go on.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use control::{Added, QueuedUser, ReadyTask};
+use domain::{ModelName, TaskId, TaskStatus};
+use task_state::TaskRecord;
+
+use crate::{
+    loops::{Next, PassError},
+    worker::Worker,
+};
+
+/// Tasks read and added together.
+const PAGE: i64 = 1_000;
+/// Tasks read when a user's heads run low: those that are there already are among them.
+const REFILL: i64 = 300;
+
+impl Worker {
+    /// Adds the queued ones among these tasks. Failing is harmless: the reconciler adds them later.
+    pub(crate) async fn enqueue(&self, records: &[Arc<TaskRecord>]) {
+        if let Err(error) = self.add_ready(records.iter().map(AsRef::as_ref)).await {
+            tracing::debug!(%error, "tasks were not added to the ready queue; the reconciler will");
+        }
+    }
+
+    /// Adds the queued ones among these tasks and wakes their models' dispatch. Says how many were new.
+    pub(crate) async fn add_ready(
+        &self,
+        records: impl Iterator<Item = &TaskRecord>,
+    ) -> Result<usize, PassError> {
+        let mut tasks = Vec::new();
+        for record in records.filter(|record| record.snapshot.status == TaskStatus::Queued) {
+            let tier = self.tenancy.tier_of(record.snapshot.user_id).await?;
+            tasks.push(ready_task(record, tier.map_or(1, |tier| tier.weight)));
+        }
+        if tasks.is_empty() {
+            return Ok(0);
+        }
+        let added = self.control.add_ready(&tasks).await?;
+        let new = added.iter().filter(|added| **added == Added::New).count();
+        if new > 0 {
+            let mut models: Vec<&ModelName> = tasks.iter().map(|task| &task.model).collect();
+            models.dedup();
+            for model in models {
+                self.ring(model);
+            }
+        }
+        Ok(new)
+    }
+
+    /// Takes a task that ended while it was queued out of the ready queue. Failing is harmless: PostgreSQL refuses it
+    /// when its turn comes.
+    pub(crate) async fn dequeue(&self, record: &TaskRecord) {
+        if let Err(error) = self.control.remove_ready(&[ready_task(record, 1)]).await {
+            tracing::debug!(%error, "an ended task was not taken out of the ready queue");
+        }
+    }
+
+    /// Fetches more of the users whose heads run low.
+    pub(crate) async fn refill(&self, model: &ModelName, users: &[QueuedUser]) -> Result<(), PassError> {
+        for QueuedUser { tenant, user } in users {
+            let records = self.task_state.queued_of_user(*tenant, *user, model, REFILL).await?;
+            self.add_ready(records.iter()).await?;
+        }
+        Ok(())
+    }
+}
+
+fn ready_task(record: &TaskRecord, tenant_weight: u32) -> ReadyTask {
+    let snapshot = &record.snapshot;
+    ReadyTask {
+        task: snapshot.task_id,
+        model: snapshot.model.clone(),
+        tenant: snapshot.tenant_id,
+        user: snapshot.user_id,
+        priority: u8::try_from(record.priority.clamp(0, 255)).unwrap_or_default(),
+        tenant_weight,
+        created_ms: snapshot.created_at.timestamp_millis(),
+        not_before_ms: snapshot.not_before.map_or(0, |instant| instant.timestamp_millis()),
+        next_attempt_no: snapshot.attempt_no + 1,
+    }
+}
+
+/// How far the walk through each model's queued tasks has come.
+#[derive(Debug, Default)]
+pub(crate) struct Walk(Mutex<HashMap<ModelName, TaskId>>);
+
+impl Walk {
+    fn position(&self, model: &ModelName) -> Option<TaskId> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(model).copied()
+    }
+
+    fn go_on(&self, model: &ModelName, position: Option<TaskId>) {
+        let mut positions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match position {
+            Some(position) => positions.insert(model.clone(), position),
+            None => positions.remove(model),
+        };
+    }
+}
+
+/// One pass: every incomplete queue is filled, every other is compared a page further.
+///
+/// # Errors
+/// When a store did not answer.
+pub(crate) async fn pass(worker: &Worker, walk: &Walk) -> Result<Next, PassError> {
+    for model in worker.catalogue.models() {
+        if worker.control.ready_marker(&model.name).await? {
+            let page =
+                page(worker, &model.name, worker.config.ready_after, walk.position(&model.name)).await?;
+            walk.go_on(&model.name, page);
+        } else {
+            fill(worker, &model.name).await?;
+        }
+    }
+    Ok(Next::Timer)
+}
+
+async fn fill(worker: &Worker, model: &ModelName) -> Result<(), PassError> {
+    tracing::info!(%model, "the ready queue is not known to be complete and is filled from PostgreSQL");
+    let mut after = None;
+    loop {
+        after = page(worker, model, Duration::ZERO, after).await?;
+        if after.is_none() {
+            break;
+        }
+    }
+    worker.control.mark_ready(model).await?;
+    worker.ring(model);
+    Ok(())
+}
+
+/// Adds one page of queued tasks. Returns where the next begins; none after the last.
+async fn page(
+    worker: &Worker,
+    model: &ModelName,
+    older_than: Duration,
+    after: Option<TaskId>,
+) -> Result<Option<TaskId>, PassError> {
+    let records = worker.task_state.queued(Some(model), older_than, after, PAGE).await?;
+    let new = worker.add_ready(records.iter()).await?;
+    if new > 0 && !older_than.is_zero() {
+        tracing::info!(%model, new, "queued tasks were missing in the ready queue");
+    }
+    let full = i64::try_from(records.len()).is_ok_and(|count| count == PAGE);
+    Ok(records.last().map(TaskRecord::id).filter(|_| full))
+}
