@@ -25,6 +25,10 @@ test("the sources are typed", () => {
   execFileSync(process.execPath, [join(CONSOLE, "node_modules/typescript/bin/tsc"), "--noEmit"], { cwd: CONSOLE, stdio: "pipe" });
 });
 
+test("so are these tests", () => {
+  execFileSync(process.execPath, [join(import.meta.dirname, "../node_modules/typescript/bin/tsc"), "--noEmit"], { cwd: join(import.meta.dirname, ".."), stdio: "pipe" });
+});
+
 test("lock files name no host, the page no other origin and no scripted API", () => {
   for (const lock of [join(CONSOLE, "package-lock.json"), join(import.meta.dirname, "../package-lock.json")]) {
     expect(readFileSync(lock, "utf8")).not.toContain('"resolved": "http');

@@ -1,6 +1,6 @@
 // The token: renewed while the key is in memory, asked for again when it isn't, and nothing is lost either way.
 import { problem } from "../support/fake";
-import { expect, status, test } from "../support/test";
+import { CUT, expect, status, test } from "../support/test";
 import type { Page } from "@playwright/test";
 
 async function connect(page: Page, key = "avk_good"): Promise<void> {
@@ -92,6 +92,56 @@ test("Disconnect forgets the token", async ({ page, open }) => {
   await page.getByRole("button", { name: "Disconnect" }).click();
   await expect(page.getByRole("heading", { name: "Connect" })).toBeVisible();
   expect(await page.evaluate(() => sessionStorage.getItem("aivideo.session"))).toBeNull();
+});
+
+test("the next user at the same page sees nothing of the last one", async ({ page, fake, open, watch }) => {
+  watch.expects(status(404));
+  fake.demo = false;
+  fake.succeed(fake.add().task_id);
+  await open();
+  await connect(page);
+  await expect(page.locator("a.row")).toHaveCount(1);
+  await page.getByRole("button", { name: "Menu" }).click();
+  await page.getByRole("button", { name: "Disconnect" }).click();
+  fake.tasks.clear();
+  fake.user = "user_2";
+  let asked = 0;
+  fake.on("GET /tasks", () => (asked++ === 0 ? { delayMs: 700, body: { items: [], next_cursor: null } } : undefined));
+  await connect(page, "avk_other");
+  await expect(page.locator("a.row")).toHaveCount(0, { timeout: 300 });
+  await expect(page.getByText("No videos yet. Write a prompt and press Generate.")).toBeVisible();
+});
+
+test("a send that was never answered waits for its own user", async ({ page, fake, open, watch }) => {
+  watch.expects(status(404), status(401), CUT);
+  fake.demo = false;
+  let down = true;
+  fake.on("POST /generations", (seen) => {
+    if (seen.query.has("dry_run") || !down) return undefined;
+    (fake as any).accept(seen);
+    return { cut: true };
+  });
+  await open();
+  await connect(page);
+  await page.getByLabel("Prompt", { exact: true }).fill("A lighthouse");
+  await page.locator("#generate").click();
+  await expect(page.locator(".refusal")).toContainText("Checking whether it arrived");
+  fake.on("POST /generations", () => (down ? problem(401, "unauthenticated") : undefined));
+  fake.on("POST /browser-tokens", problem(401, "unauthenticated"), 1);
+  await expect(page.getByRole("heading", { name: "Connect" })).toBeVisible();
+  down = false;
+  fake.user = "user_2";
+  await connect(page, "avk_other");
+  await expect(page.locator(".price-wait")).toHaveText("Starts at once.");
+  const before = fake.asked("POST /generations").filter((seen) => !seen.query.has("dry_run"));
+  await page.getByRole("button", { name: "Menu" }).click();
+  await page.getByRole("button", { name: "Disconnect" }).click();
+  expect(fake.asked("POST /generations").filter((seen) => !seen.query.has("dry_run"))).toHaveLength(before.length);
+  fake.user = "user_1";
+  await connect(page);
+  await expect(page.locator("a.row")).toHaveCount(1);
+  await expect.poll(() => fake.asked("POST /generations").filter((seen) => !seen.query.has("dry_run")).length).toBe(before.length + 1);
+  expect(fake.tasks.size).toBe(1);
 });
 
 test("the theme is chosen, kept, and applied before the first paint", async ({ page, open }) => {

@@ -65,6 +65,7 @@ export class Fake {
   available = 1_240;
   held = 0;
   scopes = ["read", "write"];
+  user = "user_1";
   /** Whether POST /demo-token gives a token. */
   demo = true;
   tokenSeconds = 900;
@@ -305,7 +306,7 @@ export class Fake {
   private token(): Reply {
     this.tokens += 1;
     const expires = new Date(Date.now() + this.tokenSeconds * 1_000).toISOString();
-    return { status: 201, body: { token: `avt_${this.tokens}`, expires_at: expires, user_id: "user_1", scopes: this.scopes } };
+    return { status: 201, body: { token: `avt_${this.tokens}`, expires_at: expires, user_id: this.user, scopes: this.scopes } };
   }
 
   private list({ query }: Seen): Reply {

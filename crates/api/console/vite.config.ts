@@ -12,7 +12,7 @@ export default defineConfig({
     // One script and one style sheet: there is nothing to preload.
     modulePreload: false,
     cssCodeSplit: false,
-    target: ["chrome123", "firefox121", "safari17.5"],
+    target: ["chrome123", "firefox125", "safari17.5"],
     reportCompressedSize: false,
   },
   server: {

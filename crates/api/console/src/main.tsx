@@ -5,7 +5,8 @@ import { App } from "./App";
 import { startRouter } from "./router";
 import { loadAccount } from "./state/account";
 import { resume } from "./state/send";
-import { phase, start } from "./state/session";
+import { forgetAll } from "./state/forget";
+import { phase, start, user } from "./state/session";
 import "./styles/tokens.css";
 import "./styles/base.css";
 import "./styles/controls.css";
@@ -21,6 +22,14 @@ effect(() => {
   if (phase.value !== "connected") return;
   void loadAccount();
   resume();
+});
+
+// What one user saw is not for the next one at the same page; a user who comes back finds it again.
+let last: string | null = null;
+effect(() => {
+  const now = user.value;
+  if (last !== null && now !== last) forgetAll();
+  last = now;
 });
 
 void start();

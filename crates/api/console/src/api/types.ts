@@ -147,7 +147,7 @@ export interface Me {
 export interface BrowserToken {
   token: string;
   expires_at: string;
-  user_id?: string;
+  user_id: string;
   scopes: string[];
 }
 

@@ -57,6 +57,9 @@ function Whole({ task }: { task: Task }) {
   );
 }
 
+/** Events that belong to one try, and that make one wonder which. */
+const TRIES = ["submitted", "requeued", "reconciling"];
+
 function Trail({ task }: { task: Task }) {
   const trail = trailSignal(task.task_id).value;
   return (
@@ -69,7 +72,7 @@ function Trail({ task }: { task: Task }) {
               {exactTime(event.at)}
             </time>
             <span class="trail-line">{trailLine(event, task)}</span>
-            <span class="trail-try">{event.attempt_no > 0 ? `try ${event.attempt_no}` : ""}</span>
+            <span class="trail-try">{TRIES.includes(event.type) ? `try ${event.attempt_no}` : ""}</span>
             <span class="trail-money">{trailMoney(event)}</span>
           </li>
         ))}

@@ -28,6 +28,8 @@ const FILTERS: [status: string, label: string][] = [
 const listings = signal<ReadonlyMap<string, Listing>>(new Map());
 const PAGE = 30;
 
+export const forgetListings = (): void => void (listings.value = new Map());
+
 const listing = (status: string): Listing | undefined => listings.value.get(status);
 
 function set(status: string, next: Listing): void {

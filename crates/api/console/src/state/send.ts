@@ -10,12 +10,15 @@ import { alertNow, announce } from "./announce";
 import { fromNow, type Until } from "./countdown";
 import { noteSent } from "./draft";
 import { addRecent } from "./recent";
+import { user } from "./session";
 import { box } from "./storage";
 import { serverNow } from "./clock";
 import { keep } from "./tasks";
 
 interface Pending {
   key: string;
+  /** Only for the same user is the request the same. */
+  user: string | null;
   request: GenerationRequest;
 }
 
@@ -56,7 +59,7 @@ export function send(request: GenerationRequest): void {
   const body = JSON.stringify(request);
   if (underWay() || (body === lastAccepted.body && performance.now() < lastAccepted.at + DOUBLE_CLICK_MS)) return;
   const again = reusable && JSON.stringify(reusable.request) === body;
-  const pending = again && reusable ? reusable : { key: newKey(), request };
+  const pending = again && reusable ? reusable : { key: newKey(), user: user.peek(), request };
   stored.write(pending);
   sending.value = { kind: "sending", request };
   void deliver(pending);
@@ -65,7 +68,7 @@ export function send(request: GenerationRequest): void {
 /** After a reload: asks what became of a send that was never answered. */
 export function resume(): void {
   const pending = stored.read();
-  if (!pending || underWay()) return;
+  if (!pending || pending.user !== user.peek() || underWay()) return;
   sending.value = { kind: "checking", request: pending.request };
   void deliver(pending);
 }
@@ -75,16 +78,28 @@ export function clearRefusal(): void {
   if (sending.peek().kind === "refused") sending.value = { kind: "idle" };
 }
 
+/** For the next user: nothing sent, nothing shown. What is under way ends under its own key. */
+export function forgetSends(): void {
+  reusable = null;
+  lastAccepted = { body: "", at: -Infinity };
+  shown.value = null;
+  sending.value = { kind: "idle" };
+}
+
 async function deliver(pending: Pending): Promise<void> {
   const { request } = pending;
   let waitMs = FIRST_WAIT_MS;
   let busy = 0;
+  let unanswered = sending.peek().kind === "checking";
   for (;;) {
     const answer = await submit(request, pending.key);
+    // Somebody else has connected meanwhile: this is theirs no longer to see.
+    if (pending.user !== user.peek()) return;
     if (answer.kind === "ok") {
       requestIds.set(answer.body.task_id, answer.headers.get("X-Request-Id") ?? "");
       return accepted(answer.body, request);
     }
+    if (answer.kind === "silent") unanswered = true;
     if (answer.kind === "refused") {
       const { problem } = answer;
       const { status, retryAfterMs } = problem;
@@ -98,6 +113,7 @@ async function deliver(pending: Pending): Promise<void> {
         await wait(ms);
         continue;
       }
+      if (status === 401) return loggedOut(unanswered);
       if (!unsure || busy >= TRIES_WHEN_BUSY) return refused(pending, problem);
       if (status >= 500) busy += 1;
       waitMs = Math.max(waitMs, retryAfterMs ?? 0);
@@ -121,14 +137,15 @@ function accepted(answer: Accepted, request: GenerationRequest): void {
   void refreshCredits();
 }
 
+/** The session ended under way. What may have arrived is asked for again when the same user is back. */
+function loggedOut(unanswered: boolean): void {
+  if (!unanswered) stored.write(null);
+  sending.value = { kind: "idle" };
+}
+
 function refused(pending: Pending, problem: Problem): void {
   stored.write(null);
   reusable = problem.status >= 500 ? pending : null;
-  // An ended session is said by the page itself, and the draft is still there.
-  if (problem.status === 401) {
-    sending.value = { kind: "idle" };
-    return;
-  }
   const until = problem.status === 429 && problem.retryAfterMs !== null ? fromNow(problem.retryAfterMs) : null;
   sending.value = { kind: "refused", request: pending.request, problem, until };
   if (problem.status === 402) void refreshCredits();

@@ -9,6 +9,7 @@ import { box } from "./storage";
 
 interface Session {
   token: string;
+  user: string;
   expiresAt: number;
   scopes: string[];
   /** Where a new token comes from when there is no key. */
@@ -27,6 +28,8 @@ const TTL_SECONDS = 900;
 const stored = box<Session>("session");
 const session = signal<Session | null>(null);
 export const phase = signal<Phase>("starting");
+/** Whose page this is; it survives a session's end, to notice when somebody else connects. */
+export const user = signal<string | null>(null);
 export const mayCreate = computed(() => session.value?.scopes.includes("write") ?? false);
 
 let key: string | null = null;
@@ -95,8 +98,8 @@ async function mint(bearer: string | null): Promise<Answer<BrowserToken>> {
     ? await request<BrowserToken>("/browser-tokens", bearer, { method: "POST", body })
     : await request<BrowserToken>("/demo-token", null, { method: "POST" });
   if (answer.kind === "ok") {
-    const { token, expires_at, scopes } = answer.body;
-    adopt({ token, expiresAt: Date.parse(expires_at), scopes, demo: bearer === null });
+    const { token, expires_at, scopes, user_id } = answer.body;
+    adopt({ token, user: user_id, expiresAt: Date.parse(expires_at), scopes, demo: bearer === null });
   }
   return answer;
 }
@@ -104,6 +107,7 @@ async function mint(bearer: string | null): Promise<Answer<BrowserToken>> {
 function adopt(next: Session): void {
   session.value = next;
   stored.write(next);
+  user.value = next.user;
   phase.value = "connected";
   plan((next.expiresAt - serverNow()) * 0.8);
 }

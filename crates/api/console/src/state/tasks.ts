@@ -21,6 +21,13 @@ export function trailSignal(id: string): Signal<TaskEvent[]> {
   return found;
 }
 
+/** Forgets every task: somebody else is at the page. */
+export function forgetTasks(): void {
+  tasks.clear();
+  trails.clear();
+  endedHere.clear();
+}
+
 export const isTerminal = (task: Pick<Task, "status">): boolean =>
   task.status === "SUCCEEDED" || task.status === "FAILED" || task.status === "CANCELED";
 
