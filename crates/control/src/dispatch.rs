@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::{ModelName, ProviderAccountId};
 
-use crate::{Control, ControlError};
+use crate::{Control, ControlError, script::Script, ttl::millis};
 
 /// Nothing is submitted there for so long.
 #[derive(Debug, Clone)]
@@ -23,7 +23,13 @@ impl Control {
     /// # Errors
     /// When control cannot be reached; then nothing is submitted anyway.
     pub async fn set_not_before(&self, pauses: &[DispatchPause]) -> Result<(), ControlError> {
-        let _ = pauses;
-        Err(ControlError::Unavailable)
+        let calls = pauses.iter().map(|pause| {
+            let field = match &pause.model {
+                None => "not_before".to_owned(),
+                Some(model) => format!("not_before:{model}"),
+            };
+            Script::NotBefore.on(&[self.keys().health(&pause.account)]).arg(field).arg(millis(pause.pause))
+        });
+        self.0.control.calls_done(calls.collect()).await
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::{Control, ControlError};
+use crate::{Control, ControlError, script::Script};
 
 /// How many failures in how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +38,7 @@ impl Control {
         ip: IpAddr,
         limit: FailedAuthLimit,
     ) -> Result<FailedAuthWindow, ControlError> {
-        let _ = (ip, limit);
-        Err(ControlError::Unavailable)
+        self.auth_window(ip, limit, false).await
     }
 
     /// Notes a failure. The log never grows beyond the limit, however hard the address tries.
@@ -51,7 +50,25 @@ impl Control {
         ip: IpAddr,
         limit: FailedAuthLimit,
     ) -> Result<FailedAuthWindow, ControlError> {
-        let _ = (ip, limit);
-        Err(ControlError::Unavailable)
+        self.auth_window(ip, limit, true).await
+    }
+
+    async fn auth_window(
+        &self,
+        ip: IpAddr,
+        limit: FailedAuthLimit,
+        charge: bool,
+    ) -> Result<FailedAuthWindow, ControlError> {
+        let call = Script::AuthWindow
+            .on(&[self.keys().ip_auth(ip)])
+            .arg(limit.limit)
+            .arg(limit.window_ms.max(1))
+            .arg(u8::from(charge));
+        let (open, number): (bool, u64) = self.0.control.call(call).await?;
+        Ok(if open {
+            FailedAuthWindow::Open { remaining: u32::try_from(number).unwrap_or(u32::MAX) }
+        } else {
+            FailedAuthWindow::Closed { retry_after_ms: number.max(1) }
+        })
     }
 }

@@ -1,6 +1,9 @@
 //! What `/readyz` and the header `AIVideo-Degraded` are told about Redis.
 
-use crate::{BreakerState, Control, ControlError};
+use crate::{
+    BreakerState, Control,
+    instance::{Server, command},
+};
 
 /// The breakers of the three instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,14 +39,7 @@ impl Control {
 
     /// Pings all three instances, so that a breaker in front of an idle instance opens and closes too.
     pub async fn probe(&self) -> Health {
-        let ping = || {
-            let mut ping = redis::Cmd::new();
-            ping.arg("PING");
-            ping
-        };
-        let ask = async |server: &crate::instance::Server| -> Result<String, ControlError> {
-            server.one(ping()).await
-        };
+        let ask = async |server: &Server| server.call::<String>(command("PING")).await;
         let (cache, control, realtime) =
             tokio::join!(ask(&self.0.cache), ask(&self.0.control), ask(&self.0.realtime));
         for (name, answer) in [("cache", cache), ("control", control), ("realtime", realtime)] {

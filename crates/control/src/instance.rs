@@ -63,24 +63,20 @@ impl Server {
         self.breaker.state()
     }
 
-    /// One plain command.
-    pub(crate) async fn one<T: FromRedisValue>(&self, command: Cmd) -> Result<T, ControlError> {
-        let mut answers = self.commands(vec![command]).await?;
-        parse(answers.pop().unwrap_or(Err(ControlError::Protocol("no answer".to_owned())))?)
-    }
-
-    /// One script.
+    /// One script or command.
     pub(crate) async fn call<T: FromRedisValue>(&self, call: Call) -> Result<T, ControlError> {
-        let mut answers = self.calls(vec![call]).await?;
-        parse(answers.pop().unwrap_or(Err(ControlError::Protocol("no answer".to_owned())))?)
+        let answer = self.calls(vec![call]).await?.pop();
+        parse(answer.unwrap_or_else(|| Err(ControlError::Protocol("no answer".to_owned())))?)
     }
 
-    /// Plain commands in one pipeline; one answer each, in order.
-    pub(crate) async fn commands(
-        &self,
-        commands: Vec<Cmd>,
-    ) -> Result<Vec<Result<Value, ControlError>>, ControlError> {
-        self.calls(commands.into_iter().map(Call::from).collect()).await
+    /// Several, each with an answer of the same type; the first that failed fails all.
+    pub(crate) async fn calls_as<T: FromRedisValue>(&self, calls: Vec<Call>) -> Result<Vec<T>, ControlError> {
+        self.calls(calls).await?.into_iter().map(|answer| answer.and_then(parse)).collect()
+    }
+
+    /// Several whose answers say nothing.
+    pub(crate) async fn calls_done(&self, calls: Vec<Call>) -> Result<(), ControlError> {
+        self.calls(calls).await?.into_iter().try_for_each(|answer| answer.map(drop))
     }
 
     /// Scripts and plain commands in one pipeline; one answer each, in order. A server that has forgotten the
@@ -186,6 +182,11 @@ impl Server {
             }
         }
     }
+}
+
+/// Starts a plain command; its arguments by [`Call::arg`].
+pub(crate) fn command(name: &str) -> Call {
+    Call::from(redis::cmd(name))
 }
 
 /// An answer as the caller's type.

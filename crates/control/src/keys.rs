@@ -109,6 +109,16 @@ impl Keys {
         format!("{}ready:{{q:{model}}}:", self.prefix)
     }
 
+    /// States that a queue is complete.
+    pub(crate) fn ready_marker(&self, model: &ModelName) -> String {
+        format!("{}ready", self.ready(model))
+    }
+
+    /// Counts what waits in a queue.
+    pub(crate) fn ready_depth(&self, model: &ModelName) -> String {
+        format!("{}n", self.ready(model))
+    }
+
     pub(crate) fn snapshot(&self, task: TaskId) -> String {
         format!("{}task:snapshot:{{{task}}}", self.prefix)
     }

@@ -24,6 +24,9 @@ mod realtime;
 mod script;
 mod slots;
 mod snapshot;
+#[cfg(test)]
+mod testing;
+mod ttl;
 mod wait;
 
 use std::{sync::Arc, time::Duration};
@@ -50,7 +53,12 @@ pub use crate::{
     },
     wait::WaitNote,
 };
-use crate::{config::Instance, inflow::Gatherer, instance::Server, keys::Keys};
+use crate::{
+    config::Instance,
+    inflow::Gatherer,
+    instance::{Server, command},
+    keys::Keys,
+};
 
 /// The handle on all three instances. Cheap to clone.
 #[derive(Clone)]
@@ -97,9 +105,7 @@ impl Control {
     /// # Errors
     /// When control cannot be reached.
     pub async fn now_ms(&self) -> Result<i64, ControlError> {
-        let mut time = redis::Cmd::new();
-        time.arg("TIME");
-        let (seconds, micros): (i64, i64) = self.0.control.one(time).await?;
+        let (seconds, micros): (i64, i64) = self.0.control.call(command("TIME")).await?;
         Ok(seconds * 1_000 + micros / 1_000)
     }
 

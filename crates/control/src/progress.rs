@@ -1,8 +1,13 @@
 //! Progress between versions: what the provider says, too fine for a row per step.
 
+use std::time::Duration;
+
 use domain::TaskId;
 
-use crate::{Control, ControlError};
+use crate::{Control, ControlError, instance::command, script::Script, ttl::jittered_ms};
+
+/// How long progress is worth showing that nobody repeats.
+const TTL: Duration = Duration::from_secs(600);
 
 /// How far a task is, ordered by version, then percent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,8 +24,14 @@ impl Control {
     /// # Errors
     /// When the cache cannot be reached.
     pub async fn set_progress(&self, of: &[(TaskId, Progress)]) -> Result<Vec<bool>, ControlError> {
-        let _ = of;
-        Err(ControlError::Unavailable)
+        let calls = of.iter().map(|(task, progress)| {
+            Script::ProgressSet
+                .on(&[self.keys().progress(*task)])
+                .arg(progress.version)
+                .arg(progress.percent.min(100))
+                .arg(jittered_ms(TTL))
+        });
+        self.0.cache.calls_as(calls.collect()).await
     }
 
     /// Progress as far as it is known.
@@ -28,7 +39,14 @@ impl Control {
     /// # Errors
     /// When the cache cannot be reached.
     pub async fn get_progress(&self, tasks: &[TaskId]) -> Result<Vec<Option<Progress>>, ControlError> {
-        let _ = tasks;
-        Err(ControlError::Unavailable)
+        let calls = tasks.iter().map(|task| command("GET").arg(self.keys().progress(*task)));
+        let texts: Vec<Option<String>> = self.0.cache.calls_as(calls.collect()).await?;
+        Ok(texts.into_iter().map(|text| text.as_deref().and_then(read)).collect())
     }
+}
+
+/// `version:percent`; anything else is as good as nothing.
+fn read(text: &str) -> Option<Progress> {
+    let (version, percent) = text.split_once(':')?;
+    Some(Progress { version: version.parse().ok()?, percent: percent.parse().ok()? })
 }

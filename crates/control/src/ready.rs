@@ -10,6 +10,7 @@ mod add;
 mod look;
 mod pop;
 mod put_back;
+mod record;
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ use redis::{Cmd, ToRedisArgs, Value};
 use crate::error::ControlError;
 
 macro_rules! scripts {
-    ($($(#[$doc:meta])* $name:ident = $file:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $($file:literal)+;)*) => {
         /// Every script by the name of its file.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Script { $($(#[$doc])* $name,)* }
@@ -22,7 +22,9 @@ macro_rules! scripts {
             const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             const fn source(self) -> &'static str {
-                match self { $(Self::$name => include_str!(concat!("../../../lua/", $file, ".lua")),)* }
+                match self {
+                    $(Self::$name => concat!($(include_str!(concat!("../../../lua/", $file, ".lua")), "\n"),+),)*
+                }
             }
         }
     };
@@ -30,13 +32,47 @@ macro_rules! scripts {
 
 scripts! {
     /// Decides all token buckets of one request together, or answers with a replay.
-    Inflow = "inflow";
+    Inflow = "lib_bucket" "inflow";
     /// Gives back what `inflow` charged.
-    InflowRefund = "inflow_refund";
+    InflowRefund = "lib_bucket" "inflow_refund";
     /// The sliding counter of one address.
     IpWindow = "ip_window";
     /// The sliding log of failed authentications of one address.
     AuthWindow = "auth_window";
+    /// Takes the places of one attempt under one tag.
+    SlotAcquire = "lib_bucket" "slot_acquire";
+    /// Gives them back.
+    SlotRelease = "slot_release";
+    /// Vouches for attempts of one tag.
+    SlotVouch = "slot_vouch";
+    /// Puts live attempts back, and ends a rebuild.
+    SlotRestore = "slot_restore";
+    /// Holds submits back.
+    NotBefore = "not_before";
+    /// Writes or prolongs leases.
+    LeasePut = "lease_put";
+    /// Removes leases.
+    LeaseDrop = "lease_drop";
+    /// Adds tasks to a ready queue.
+    ReadyAdd = "lib_ready" "ready_add";
+    /// Takes those whose turn it is.
+    ReadyPop = "lib_ready" "ready_pop";
+    /// Returns them.
+    ReadyPutBack = "lib_ready" "ready_put_back";
+    /// Wakes parked users and tenants.
+    ReadyWake = "lib_ready" "ready_wake";
+    /// Forgets tasks.
+    ReadyRemove = "lib_ready" "ready_remove";
+    /// How many turns away a task is.
+    ReadyPosition = "lib_ready" "ready_position";
+    /// Sets a snapshot unless a newer one is there.
+    SnapshotSet = "snapshot_set";
+    /// Sets progress if it is later.
+    ProgressSet = "progress_set";
+    /// Prolongs or releases a lock.
+    LockExtend = "lock_extend";
+    /// Appends changes to a stream and publishes them.
+    ChangeAppend = "change_append";
 }
 
 static HASHES: LazyLock<Vec<String>> = LazyLock::new(|| {
@@ -113,5 +149,20 @@ impl Loader {
         }
         self.generation.fetch_add(1, Ordering::Release);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_script_opens_with_its_keys_and_its_reply() {
+        for script in Script::ALL {
+            let source = script.source();
+            for word in ["-- KEYS[1]", "-- Reply"] {
+                assert!(source.contains(word), "{script:?} does not say {word}");
+            }
+        }
     }
 }

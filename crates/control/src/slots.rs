@@ -9,12 +9,20 @@
 //! it is rebuilt. The marker lives shorter than the sets, so a set never vanishes while its marker says all is well.
 
 mod acquire;
+mod grouped;
 mod members;
 mod rebuild;
 mod release;
 mod vouch;
 
+use std::time::Duration;
+
 use domain::{AttemptRef, ModelName, ProviderAccountId, TenantId, UserId, limits::Bucket, wait::WaitReason};
+
+/// How long a rebuilt tag counts as complete.
+const MARKER_TTL: Duration = Duration::from_secs(3_600);
+/// How long a set lives that nobody touches. Longer than the marker with its jitter.
+const SETS_TTL: Duration = Duration::from_secs(2 * 3_600);
 
 /// One attempt that wants a place.
 #[derive(Debug, Clone)]

@@ -2,9 +2,17 @@
 
 use std::time::Duration;
 
-use domain::TaskId;
+use domain::{TaskId, metric};
 
-use crate::{Control, ControlError};
+use crate::{
+    Control, ControlError,
+    instance::command,
+    script::{Call, Script},
+    ttl::jittered_ms,
+};
+
+/// How long a task is known not to exist.
+const ABSENT_TTL: Duration = Duration::from_secs(30);
 
 impl Control {
     /// The snapshots as they were set, `None` where there is none.
@@ -12,8 +20,12 @@ impl Control {
     /// # Errors
     /// When the cache cannot be reached; read PostgreSQL.
     pub async fn get_snapshots(&self, tasks: &[TaskId]) -> Result<Vec<Option<String>>, ControlError> {
-        let _ = tasks;
-        Err(ControlError::Unavailable)
+        let calls = tasks.iter().map(|task| command("GET").arg(self.keys().snapshot(*task)));
+        let found: Vec<Option<String>> = self.0.cache.calls_as(calls.collect()).await?;
+        let hits = found.iter().flatten().count();
+        count(metric::CACHE_HIT, hits);
+        count(metric::CACHE_MISS, found.len() - hits);
+        Ok(found)
     }
 
     /// Sets snapshots, each only if no newer version is there. The JSON must be an object with a `version`. Returns
@@ -25,8 +37,12 @@ impl Control {
         &self,
         snapshots: &[(TaskId, i32, String, Duration)],
     ) -> Result<Vec<bool>, ControlError> {
-        let _ = snapshots;
-        Err(ControlError::Unavailable)
+        let calls = snapshots
+            .iter()
+            .map(|(task, version, json, ttl)| self.snapshot_call(*task, *version, json, *ttl));
+        let set: Vec<bool> = self.0.cache.calls_as(calls.collect()).await?;
+        count(metric::CACHE_SET, set.iter().filter(|set| **set).count());
+        Ok(set)
     }
 
     /// Notes for 30 s that no such task exists for anybody.
@@ -34,8 +50,8 @@ impl Control {
     /// # Errors
     /// When the cache cannot be reached.
     pub async fn mark_absent(&self, task: TaskId) -> Result<(), ControlError> {
-        let _ = task;
-        Err(ControlError::Unavailable)
+        let set = command("SET").arg(self.keys().absent(task)).arg(1);
+        self.0.cache.calls_done(vec![set.arg("PX").arg(jittered_ms(ABSENT_TTL))]).await
     }
 
     /// Whether that is noted.
@@ -43,8 +59,7 @@ impl Control {
     /// # Errors
     /// When the cache cannot be reached.
     pub async fn is_absent(&self, task: TaskId) -> Result<bool, ControlError> {
-        let _ = task;
-        Err(ControlError::Unavailable)
+        self.0.cache.call(command("EXISTS").arg(self.keys().absent(task))).await
     }
 
     /// Takes the notes away: the tasks were created.
@@ -52,7 +67,20 @@ impl Control {
     /// # Errors
     /// When the cache cannot be reached; the notes expire.
     pub async fn clear_absent(&self, tasks: &[TaskId]) -> Result<(), ControlError> {
-        let _ = tasks;
-        Err(ControlError::Unavailable)
+        let calls = tasks.iter().map(|task| command("DEL").arg(self.keys().absent(*task)));
+        self.0.cache.calls_done(calls.collect()).await
     }
+
+    /// Sets one snapshot; the expiry gets its jitter here.
+    pub(crate) fn snapshot_call(&self, task: TaskId, version: i32, json: &str, ttl: Duration) -> Call {
+        Script::SnapshotSet
+            .on(&[self.keys().snapshot(task), self.keys().absent(task)])
+            .arg(version)
+            .arg(json)
+            .arg(jittered_ms(ttl))
+    }
+}
+
+pub(crate) fn count(name: &'static str, by: usize) {
+    metrics::counter!(name, "cache" => "snapshot").increment(u64::try_from(by).unwrap_or(u64::MAX));
 }

@@ -2,7 +2,7 @@
 
 use domain::{ModelName, TaskId, TenantId, UserId};
 
-use crate::{Control, ControlError};
+use crate::{Control, ControlError, instance::command, script::Script};
 
 impl Control {
     /// About how many turns away each task is, 1 being the next; `None` when it is not among the heads.
@@ -13,8 +13,14 @@ impl Control {
         &self,
         of: &[(ModelName, TenantId, UserId, TaskId)],
     ) -> Result<Vec<Option<u64>>, ControlError> {
-        let _ = of;
-        Err(ControlError::Unavailable)
+        let calls = of.iter().map(|(model, tenant, user, task)| {
+            self.ready_call(Script::ReadyPosition, model)
+                .arg(task.to_string())
+                .arg(tenant.to_string())
+                .arg(user.to_string())
+        });
+        let positions: Vec<u64> = self.0.control.calls_as(calls.collect()).await?;
+        Ok(positions.into_iter().map(|position| (position > 0).then_some(position)).collect())
     }
 
     /// Tasks in each model's queue, parked ones included, claimed ones not.
@@ -22,8 +28,12 @@ impl Control {
     /// # Errors
     /// When control cannot be reached.
     pub async fn queue_depths(&self, models: &[ModelName]) -> Result<Vec<u64>, ControlError> {
-        let _ = models;
-        Err(ControlError::Unavailable)
+        let calls = models.iter().map(|model| command("GET").arg(self.keys().ready_depth(model)));
+        let depths: Vec<Option<i64>> = self.0.control.calls_as(calls.collect()).await?;
+        Ok(depths
+            .into_iter()
+            .map(|depth| depth.and_then(|depth| u64::try_from(depth).ok()).unwrap_or(0))
+            .collect())
     }
 
     /// Whether the queue is known to be complete.
@@ -31,7 +41,6 @@ impl Control {
     /// # Errors
     /// When control cannot be reached.
     pub async fn ready_marker(&self, model: &ModelName) -> Result<bool, ControlError> {
-        let _ = model;
-        Err(ControlError::Unavailable)
+        self.0.control.call(command("EXISTS").arg(self.keys().ready_marker(model))).await
     }
 }

@@ -1,6 +1,23 @@
 //! Taking places.
 
-use crate::{Control, ControlError, SlotClaim, SlotOutcome};
+use std::time::Duration;
+
+use domain::{limits::Bucket, metric, wait::WaitReason};
+use redis::Value;
+
+use super::{MARKER_TTL, SETS_TTL};
+use crate::{
+    Control, ControlError, Sent, SlotClaim, SlotOutcome, SlotSet, SlotTag,
+    instance::parse,
+    script::{Call, Script},
+    ttl::{jittered_ms, millis},
+};
+
+/// How long a dispatch bucket that nobody uses is remembered. Forgetting it is safe (it starts empty) but slow.
+const DISPATCH_TTL: Duration = Duration::from_secs(24 * 3_600);
+
+// A set that vanished while its marker stood would count as empty.
+const _: () = assert!(MARKER_TTL.as_secs() * 11 / 10 < SETS_TTL.as_secs());
 
 impl Control {
     /// Takes places: account and model (with the dispatch rates) first, then tenant and user; refused by the second
@@ -9,6 +26,139 @@ impl Control {
     ///
     /// One outcome per claim. After `Unknown`, release the slot and claim it again.
     pub async fn acquire_slots(&self, claims: &[SlotClaim]) -> Vec<Result<SlotOutcome, ControlError>> {
-        claims.iter().map(|_| Err(ControlError::Unavailable)).collect()
+        let mut outcomes = self.acquire_pair(claims.iter(), Pair::Account).await;
+        let through: Vec<usize> =
+            (0..claims.len()).filter(|index| outcomes[*index] == Ok(SlotOutcome::Acquired)).collect();
+        let second = self.acquire_pair(through.iter().map(|index| &claims[*index]), Pair::Tenant).await;
+        let mut give_back = Vec::new();
+        for (index, outcome) in through.into_iter().zip(second) {
+            if outcome != Ok(SlotOutcome::Acquired) {
+                give_back.push((index, claims[index].slot()));
+            }
+            // The account's place is held, so whatever failed here, the caller must release before trying again.
+            outcomes[index] = outcome.map_err(|_| ControlError::Unknown);
+        }
+        if !give_back.is_empty() {
+            let slots: Vec<_> = give_back.iter().map(|(_, slot)| slot.clone()).collect();
+            if self.release_slots(&slots, Sent::No).await.is_err() {
+                for (index, _) in give_back {
+                    outcomes[index] = Err(ControlError::Unknown);
+                }
+            }
+        }
+        count(&outcomes);
+        outcomes
+    }
+
+    async fn acquire_pair(
+        &self,
+        claims: impl ExactSizeIterator<Item = &SlotClaim>,
+        pair: Pair,
+    ) -> Vec<Result<SlotOutcome, ControlError>> {
+        let claims: Vec<_> = claims.collect();
+        let calls = claims.iter().map(|claim| self.acquire_call(claim, pair)).collect();
+        match self.0.control.calls(calls).await {
+            Ok(replies) => claims
+                .iter()
+                .zip(replies)
+                .map(|(claim, reply)| reply.and_then(|reply| read(reply, claim, pair)))
+                .collect(),
+            Err(error) => claims.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    fn acquire_call(&self, claim: &SlotClaim, pair: Pair) -> Call {
+        let keys = self.keys();
+        let (marker, broad, narrow) = match pair {
+            Pair::Account => (
+                SlotTag::Account(claim.account.clone()),
+                SlotSet::Account(claim.account.clone()),
+                SlotSet::Model(claim.account.clone(), claim.model.clone()),
+            ),
+            Pair::Tenant => (
+                SlotTag::Tenant(claim.tenant),
+                SlotSet::Tenant(claim.tenant),
+                SlotSet::User(claim.tenant, claim.user),
+            ),
+        };
+        let mut names = vec![keys.slots_ready(&marker), keys.slots(&broad), keys.slots(&narrow)];
+        let (broad_limit, narrow_limit) = match pair {
+            Pair::Account => {
+                names.push(keys.health(&claim.account));
+                names.push(keys.dispatch_account(&claim.account));
+                names.push(keys.dispatch_model(&claim.account, &claim.model));
+                (claim.limits.account, claim.limits.model)
+            }
+            Pair::Tenant => (claim.limits.tenant, claim.limits.user),
+        };
+        let call = Script::SlotAcquire
+            .on(&names)
+            .arg(claim.attempt.to_string())
+            .arg(broad_limit)
+            .arg(narrow_limit)
+            .arg(millis(self.0.slot_vouch))
+            .arg(jittered_ms(SETS_TTL));
+        match pair {
+            Pair::Tenant => call,
+            Pair::Account => {
+                let call = call.arg(claim.model.as_str()).arg(jittered_ms(DISPATCH_TTL));
+                rate_args(rate_args(call, claim.rates.account), claim.rates.model)
+            }
+        }
+    }
+}
+
+/// The two halves of a claim, each under a tag of its own.
+#[derive(Debug, Clone, Copy)]
+enum Pair {
+    Account,
+    Tenant,
+}
+
+fn rate_args(call: Call, rate: Option<Bucket>) -> Call {
+    match rate {
+        None => call.arg(0).arg(1).arg(1),
+        // A bucket that can never hold one token would stop the account silently.
+        Some(bucket) => call.arg(bucket.capacity.max(1)).arg(bucket.refill.max(1)).arg(bucket.per_ms.max(1)),
+    }
+}
+
+fn read(reply: Value, claim: &SlotClaim, pair: Pair) -> Result<SlotOutcome, ControlError> {
+    let numbers: Vec<u64> = parse(reply)?;
+    let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    Ok(match (numbers.as_slice(), pair) {
+        ([1], _) => SlotOutcome::Acquired,
+        ([0], Pair::Account) => SlotOutcome::NotReady { tag: SlotTag::Account(claim.account.clone()) },
+        ([0], Pair::Tenant) => SlotOutcome::NotReady { tag: SlotTag::Tenant(claim.tenant) },
+        ([2, which, used, limit], _) => SlotOutcome::Full {
+            reason: match (pair, which) {
+                (Pair::Account, 1) => WaitReason::ProviderConcurrency,
+                (Pair::Account, _) => WaitReason::ModelConcurrency,
+                (Pair::Tenant, 1) => WaitReason::TenantConcurrency,
+                (Pair::Tenant, _) => WaitReason::UserConcurrency,
+            },
+            used: small(*used),
+            limit: small(*limit),
+        },
+        ([3, retry_after_ms], _) => SlotOutcome::Rate { retry_after_ms: (*retry_after_ms).max(1) },
+        ([4, retry_after_ms], _) => SlotOutcome::NotBefore { retry_after_ms: (*retry_after_ms).max(1) },
+        (other, _) => return Err(ControlError::Protocol(format!("slot_acquire.lua answered {other:?}"))),
+    })
+}
+
+fn count(outcomes: &[Result<SlotOutcome, ControlError>]) {
+    for outcome in outcomes {
+        let reason = match outcome {
+            Ok(SlotOutcome::Acquired) => {
+                metrics::counter!(metric::SLOT_ACQUIRE_SUCCESS).increment(1);
+                continue;
+            }
+            Ok(SlotOutcome::Full { reason, .. }) => reason.as_str(),
+            Ok(SlotOutcome::Rate { .. }) => WaitReason::ProviderRate.as_str(),
+            Ok(SlotOutcome::NotBefore { .. }) => WaitReason::ProviderBackoff.as_str(),
+            Ok(SlotOutcome::NotReady { .. }) => "not_ready",
+            Err(_) => WaitReason::ControlUnavailable.as_str(),
+        };
+        metrics::counter!(metric::SLOT_ACQUIRE_REJECTED, "reason" => reason).increment(1);
     }
 }

@@ -2,7 +2,7 @@
 
 use domain::AttemptRef;
 
-use crate::{Control, ControlError, SlotMember, SlotRef, SlotSet};
+use crate::{Control, ControlError, Sent, SlotMember, SlotRef, SlotSet, instance::command};
 
 impl Control {
     /// The members of each set, those nobody vouches for any more included.
@@ -10,17 +10,12 @@ impl Control {
     /// # Errors
     /// When control cannot be reached.
     pub async fn slot_members(&self, sets: &[SlotSet]) -> Result<Vec<Vec<SlotMember>>, ControlError> {
-        let _ = sets;
-        Err(ControlError::Unavailable)
-    }
-
-    /// Puts live attempts back that Redis lost, whatever the limits say: they are at the provider already.
-    ///
-    /// # Errors
-    /// When control cannot be reached.
-    pub async fn restore_slots(&self, slots: &[SlotRef]) -> Result<(), ControlError> {
-        let _ = slots;
-        Err(ControlError::Unavailable)
+        let now_ms = self.now_ms().await?;
+        let calls = sets
+            .iter()
+            .map(|set| command("ZRANGE").arg(self.keys().slots(set)).arg(0).arg(-1).arg("WITHSCORES"));
+        let answers: Vec<Vec<(String, f64)>> = self.0.control.calls_as(calls.collect()).await?;
+        Ok(answers.into_iter().map(|members| read(members, now_ms)).collect())
     }
 
     /// Removes attempts that are over, by the database, from all four sets. Returns how many sets had one.
@@ -28,8 +23,7 @@ impl Control {
     /// # Errors
     /// When control cannot be reached.
     pub async fn remove_slots(&self, slots: &[SlotRef]) -> Result<u64, ControlError> {
-        let _ = slots;
-        Err(ControlError::Unavailable)
+        self.take_out(slots, Sent::Yes).await
     }
 
     /// Removes attempts that are over from one set, when nothing more is known of them than their name.
@@ -41,7 +35,26 @@ impl Control {
         set: &SlotSet,
         attempts: &[AttemptRef],
     ) -> Result<u64, ControlError> {
-        let _ = (set, attempts);
-        Err(ControlError::Unavailable)
+        let key = self.keys().slots(set);
+        let calls = attempts.iter().map(|attempt| command("ZREM").arg(&key).arg(attempt.to_string()));
+        let removed: Vec<u64> = self.0.control.calls_as(calls.collect()).await?;
+        Ok(removed.into_iter().sum())
     }
+}
+
+fn read(members: Vec<(String, f64)>, now_ms: i64) -> Vec<SlotMember> {
+    let attempts = members.into_iter().filter_map(|(member, until)| match member.parse::<AttemptRef>() {
+        Ok(attempt) => Some((attempt, until)),
+        Err(_) => {
+            tracing::warn!("a slot set holds a member that is no attempt; it counts until it is removed");
+            None
+        }
+    });
+    attempts
+        .map(|(attempt, until)| {
+            #[expect(clippy::cast_possible_truncation, reason = "instants in ms are exact in a double")]
+            let vouched_until_ms = until as i64;
+            SlotMember { attempt, vouched_until_ms, expired: vouched_until_ms <= now_ms }
+        })
+        .collect()
 }

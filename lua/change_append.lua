@@ -1,0 +1,17 @@
+-- Appends a tenant's changes to its capped stream and publishes them.
+--
+-- KEYS[1]      stream
+-- ARGV[1]      channel, ARGV[2] entries to keep, ARGV[3] ms to live
+-- ARGV[4..]    one JSON change each
+--
+-- Reply        how many subscribers heard the last one
+--
+-- Why          Entry, cap and expiry are one script, so no stream grows or stays for ever.
+
+local heard = 0
+for i = 4, #ARGV do
+  redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], '*', 'change', ARGV[i])
+  heard = redis.call('PUBLISH', ARGV[1], ARGV[i])
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return heard

@@ -1,0 +1,113 @@
+-- Takes the tasks whose turn it is and claims them.
+--
+-- KEYS[1]      prefix of the queue (see lib_ready.lua)
+-- ARGV[1]      ms that the queue's keys live untouched
+-- ARGV[2]      how many at most
+-- ARGV[3]      ms after which a claimed task comes back by itself
+--
+-- Reply        {marker set 1 or 0, ms until something parked or claimed comes back or -1,
+--               {tenant, user, ...} users to refill from the database, {task, record, ...} in the order of their turn}
+--
+-- Why          Timers and claims that ran out come back first, a bounded number per call. A user whose heads run low
+--              while the database has more is named once, so that its next tasks are there before the last head goes.
+
+local now = clock_ms()
+local claim_until = whole(now + tonumber(ARGV[3]))
+
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. 'timers', '-inf', whole(now), 'LIMIT', 0, 128)) do
+  local kind, tenant, user = string.match(member, '^(%a):([^:]+):?(.*)$')
+  redis.call('ZREM', P .. 'timers', member)
+  if kind == 't' then
+    join_tenant(tenant)
+  elseif kind == 'u' then
+    join_user(tenant, user)
+  elseif kind == 'l' then
+    local own = user_key(tenant, user)
+    for _, task in ipairs(redis.call('ZRANGEBYSCORE', own .. ':later', '-inf', whole(now), 'LIMIT', 0, HEADS_MAX)) do
+      redis.call('ZREM', own .. ':later', task)
+      local record = redis.call('GET', P .. 'k:' .. task)
+      if record then
+        local _, _, score = fields(record)
+        redis.call('ZADD', own .. ':tasks', score, task)
+      else
+        count(tenant, -1)
+      end
+    end
+    touch(own .. ':tasks')
+    set_later_timer(tenant, user)
+    join_user(tenant, user)
+  end
+end
+
+for _, task in ipairs(redis.call('ZRANGEBYSCORE', P .. 'claimed', '-inf', whole(now), 'LIMIT', 0, 128)) do
+  redis.call('ZREM', P .. 'claimed', task)
+  local record = redis.call('GET', P .. 'k:' .. task)
+  if record then
+    local tenant, user, score = fields(record)
+    place(task, tenant, user, score, 0, now)
+    join_user(tenant, user)
+  end
+end
+
+local popped, refill = {}, {}
+local max = tonumber(ARGV[2])
+-- Each turn pops a task or removes something empty; the bound only guards against a fault.
+for _ = 1, max * 2 + 64 do
+  if #popped >= max * 2 then
+    break
+  end
+  local tenant, tenant_at = lowest(P .. 'active')
+  if not tenant then
+    break
+  end
+  local user, user_at = lowest(tenant_key(tenant) .. ':users')
+  if not user then
+    leave_tenant(tenant)
+  else
+    local own = user_key(tenant, user)
+    local task = lowest(own .. ':tasks')
+    if not task then
+      leave_user(tenant, user)
+    else
+      redis.call('ZREM', own .. ':tasks', task)
+      count(tenant, -1)
+      local record = redis.call('GET', P .. 'k:' .. task)
+      if record then
+        local _, _, _, weight = fields(record)
+        redis.call('ZADD', P .. 'claimed', claim_until, task)
+        redis.call('ZADD', P .. 'active', whole(tenant_at + math.ceil(UNIT / weight)), tenant)
+        redis.call('ZADD', tenant_key(tenant) .. ':users', whole(user_at + UNIT), user)
+        redis.call('SET', P .. 'vt', whole(tenant_at), 'PX', KEEP)
+        redis.call('HSET', tenant_key(tenant), 'base', whole(user_at))
+        popped[#popped + 1] = task
+        popped[#popped + 1] = record
+      end
+      local left = redis.call('ZCARD', own .. ':tasks')
+      if left == 0 then
+        leave_user(tenant, user)
+      end
+      if left <= HEADS_LOW and redis.call('HDEL', own, 'more') == 1 then
+        refill[#refill + 1] = tenant
+        refill[#refill + 1] = user
+      end
+    end
+  end
+end
+
+touch(P .. 'active')
+touch(P .. 'timers')
+touch(P .. 'claimed')
+touch(P .. 'n')
+if redis.call('EXISTS', P .. 'active', P .. 'timers') == 0 then
+  -- Nothing waits: what is left of the count is what expired uncounted.
+  redis.call('DEL', P .. 'n')
+end
+
+local due = -1
+for _, zset in ipairs({ P .. 'timers', P .. 'claimed' }) do
+  local _, at = lowest(zset)
+  if at and (due < 0 or at - now < due) then
+    due = math.max(0, at - now)
+  end
+end
+return { redis.call('EXISTS', P .. 'ready'), due, refill, popped }
