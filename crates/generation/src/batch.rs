@@ -261,3 +261,89 @@ impl Element {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use domain::Credits;
+    use tenancy::Session;
+
+    use super::*;
+    use crate::tests_support::{Process, World};
+
+    const LOCK: Duration = Duration::from_secs(2);
+
+    fn element(process: &Process, session: &Session, seconds: u32) -> Arc<Element> {
+        Arc::new(Element::new(session, process.request("a cat", seconds), None, None))
+    }
+
+    #[tokio::test]
+    async fn fifty_elements_of_one_batch_share_thirty_credits_in_arrival_order() {
+        let world = World::new().await;
+        let (process, ada) = (world.process().await, world.user(30).await);
+        let batch: Vec<_> = (0..50).map(|_| element(&process, &ada, 5)).collect();
+        let written = batch.clone();
+        let verdicts = pg::transact(&world.db.pool, move |conn| {
+            Box::pin(async move { write(conn, &written, LOCK).await })
+        })
+        .await
+        .unwrap();
+        let accepted: Vec<_> =
+            verdicts.iter().map(|verdict| matches!(verdict, Verdict::Accepted { .. })).collect();
+        assert_eq!(accepted, [vec![true; 3], vec![false; 47]].concat());
+        let refusal = SubmitError::InsufficientCredits {
+            available: Credits::ZERO,
+            held: Credits::new(30).unwrap(),
+            needed: Credits::new(10).unwrap(),
+        };
+        assert_eq!(verdicts[49], Verdict::Refused(refusal));
+        assert_eq!(world.count("generation_tasks").await, 3);
+        assert_eq!(world.balance(&ada).await.held, Credits::new(30).unwrap());
+        world.assert_sound().await;
+    }
+
+    #[tokio::test]
+    async fn what_a_refused_element_would_have_taken_is_there_for_the_next() {
+        let world = World::new().await;
+        let (process, ada, bob) = (world.process().await, world.user(10).await, world.user(2).await);
+        let batch = [
+            element(&process, &ada, 4),
+            element(&process, &bob, 2),
+            element(&process, &ada, 2),
+            element(&process, &bob, 1),
+            element(&process, &ada, 1),
+        ];
+        let written = batch.to_vec();
+        let verdicts = pg::transact(&world.db.pool, move |conn| {
+            Box::pin(async move { write(conn, &written, LOCK).await })
+        })
+        .await
+        .unwrap();
+        let accepted: Vec<_> =
+            verdicts.iter().map(|verdict| matches!(verdict, Verdict::Accepted { .. })).collect();
+        assert_eq!(accepted, [true, false, false, true, true]);
+        world.assert_sound().await;
+    }
+
+    #[tokio::test]
+    async fn a_batch_costs_the_same_statements_whatever_its_size() {
+        let world = World::new().await;
+        let (process, ada, bob) = (world.process().await, world.user(10_000).await, world.user(10_000).await);
+        let statements = async |size: usize| {
+            let batch: Vec<_> =
+                (0..size).map(|n| element(&process, if n % 2 == 0 { &ada } else { &bob }, 1)).collect();
+            let mut conn = world.db.pool.acquire().await.unwrap();
+            sqlx::query("BEGIN").execute(&mut *conn).await.unwrap();
+            write(&mut conn, &batch, LOCK).await.unwrap();
+            // Each statement of a transaction that writes takes the next command number.
+            let last: i32 = sqlx::query_scalar("SELECT max(cmax::text::int) FROM outbox_events")
+                .fetch_one(&mut *conn)
+                .await
+                .unwrap();
+            sqlx::query("COMMIT").execute(&mut *conn).await.unwrap();
+            last
+        };
+        statements(2).await;
+        let (small, large) = (statements(2).await, statements(100).await);
+        assert_eq!(small, large);
+    }
+}

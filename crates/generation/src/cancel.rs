@@ -116,3 +116,63 @@ fn with_role(principal: &Principal, project: ProjectId, role: Option<Role>) -> P
     };
     Principal { memberships: Arc::new(memberships), ..principal.clone() }
 }
+
+#[cfg(test)]
+mod tests {
+    use domain::Scope;
+
+    use super::*;
+    use crate::tests_support::World;
+
+    #[tokio::test]
+    async fn a_queued_task_ends_at_once_and_gives_its_credits_back() {
+        let world = World::new().await;
+        let (process, ada) = (world.process().await, world.user(10).await);
+        let task = process.submit(&ada, process.request("a cat", 5), None).await.unwrap().task;
+        assert_eq!(world.balance(&ada).await.available.get(), 0);
+        let outcome = process.generation.cancel(&ada, task).await.unwrap();
+        let CancelOutcome::Canceled(snapshot) = outcome else { panic!("{outcome:?}") };
+        assert_eq!((snapshot.task_id, snapshot.status), (task, TaskStatus::Canceled));
+        assert_eq!(world.balance(&ada).await.available.get(), 10);
+        let again = process.generation.cancel(&ada, task).await.unwrap();
+        assert!(matches!(again, CancelOutcome::Already(_)), "{again:?}");
+        world.assert_sound().await;
+    }
+
+    #[tokio::test]
+    async fn what_is_not_yours_is_not_there() {
+        let world = World::new().await;
+        let (process, ada, colleague) = (world.process().await, world.user(10).await, world.user(10).await);
+        let stranger = world.another_tenant("wide").await;
+        let stranger = world.user_of(stranger, 0, domain::Scopes::default_of_keys()).await;
+        let task = process.submit(&ada, process.request("a cat", 5), None).await.unwrap().task;
+        for session in [&colleague, &stranger] {
+            let hidden = process.generation.cancel(session, task).await;
+            assert!(matches!(hidden, Err(CancelError::NotFound)), "{hidden:?}");
+        }
+        let unknown = process.generation.cancel(&ada, TaskId::generate()).await;
+        assert!(matches!(unknown, Err(CancelError::NotFound)), "{unknown:?}");
+        let reader = world.rekeyed(&ada, &[Scope::Read]).await;
+        let refused = process.generation.cancel(&reader, task).await;
+        assert!(matches!(refused, Err(CancelError::Forbidden)), "{refused:?}");
+        let server = world.rekeyed(&colleague, &[Scope::TenantWrite]).await;
+        assert!(process.generation.cancel(&server, task).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_project_counts_from_the_moment_it_is_made() {
+        let world = World::new().await;
+        let (process, ada, bob) = (world.process().await, world.user(10).await, world.user(10).await);
+        let project = process.tenancy.create_project(&ada, "Trailer").await.unwrap().id;
+        let mut request = process.request("a cat", 5);
+        request.project = Some(project);
+        let task = process.submit(&ada, request, None).await.unwrap().task;
+        // Both sessions are from before these memberships.
+        process.tenancy.put_member(&ada, project, bob.principal.user, Role::Viewer).await.unwrap();
+        let viewer = process.generation.cancel(&bob, task).await;
+        assert!(matches!(viewer, Err(CancelError::Forbidden)), "{viewer:?}");
+        process.tenancy.put_member(&ada, project, bob.principal.user, Role::Editor).await.unwrap();
+        assert!(matches!(process.generation.cancel(&bob, task).await, Ok(CancelOutcome::Canceled(_))));
+        assert!(matches!(process.generation.cancel(&ada, task).await, Ok(CancelOutcome::Already(_))));
+    }
+}

@@ -15,6 +15,8 @@ mod local_limits;
 mod quote;
 mod request;
 mod submit;
+#[cfg(test)]
+mod tests_support;
 mod writer;
 
 use std::sync::Arc;

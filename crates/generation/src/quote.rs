@@ -221,3 +221,66 @@ fn binding(problem: &SubmitError) -> Option<BindingLimit> {
         | SubmitError::Internal => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc as StdArc;
+
+    use domain::Scopes;
+
+    use super::*;
+    use crate::tests_support::World;
+
+    #[tokio::test]
+    async fn a_quote_decides_as_a_submit_would_and_writes_nothing() {
+        let world = World::new().await;
+        let (process, ada, poor) = (world.process().await, world.user(100).await, world.user(9).await);
+        let quote = process.generation.quote(&ada, process.request("a cat", 5)).await.unwrap();
+        assert_eq!((quote.credits.get(), quote.problem), (10, None));
+        let quote = process.generation.quote(&poor, process.request("a cat", 5)).await.unwrap();
+        assert_eq!(quote.decision, Decision::Refused);
+        assert!(matches!(quote.problem, Some(SubmitError::InsufficientCredits { .. })));
+        for table in ["generation_tasks", "open_counts", "idempotency_keys", "outbox_events"] {
+            assert_eq!(world.count(table).await, 0, "{table}");
+        }
+        assert_eq!(world.balance(&ada).await.held.get(), 0);
+        world.assert_sound().await;
+    }
+
+    #[tokio::test]
+    async fn it_names_the_limit_that_binds() {
+        let world = World::new().await;
+        let tenant = world.another_tenant("free").await;
+        let ada = world.user_of(tenant, 100, Scopes::default_of_keys()).await;
+        let mut unhurried = Session::clone(&ada);
+        let mut tier = (*ada.tier).clone();
+        (tier.user.submit, tier.tenant.submit) = (None, None);
+        unhurried.tier = StdArc::new(tier);
+        let (process, ada) = (world.process().await, StdArc::new(unhurried));
+        process.submit(&ada, process.request("a cat", 1), None).await.unwrap();
+        let quote = process.generation.quote(&ada, process.request("a cat", 1)).await.unwrap();
+        assert_eq!(quote.decision, Decision::Queues);
+        assert_eq!(quote.binding_limit.map(|limit| (limit.policy, limit.limit)), Some(("running-user", 1)));
+        for _ in 0..5 {
+            process.submit(&ada, process.request("a cat", 1), None).await.unwrap();
+        }
+        let quote = process.generation.quote(&ada, process.request("a cat", 1)).await.unwrap();
+        assert_eq!(quote.decision, Decision::Refused);
+        assert_eq!(quote.binding_limit.map(|limit| (limit.policy, limit.limit)), Some(("open-user", 6)));
+    }
+
+    #[tokio::test]
+    async fn a_paused_model_queues() {
+        let world = World::new().await;
+        let (process, ada) = (world.process().await, world.user(100).await);
+        let intent = catalogue::NewIntent {
+            subject: "model:mock-fast".parse().unwrap(),
+            kind: catalogue::IntentKind::Pause,
+            reason: "billing".to_owned(),
+            set_by: uuid::Uuid::nil(),
+        };
+        catalogue::set_intent(&mut world.db.pool.acquire().await.unwrap(), &intent).await.unwrap();
+        let quote = process.generation.quote(&ada, process.request("a cat", 1)).await.unwrap();
+        assert_eq!((quote.decision, quote.problem), (Decision::Queues, None));
+    }
+}

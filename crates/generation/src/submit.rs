@@ -174,3 +174,227 @@ impl Element {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashSet, time::Duration};
+
+    use domain::{Credits, limits::LimitScope, principal::Role};
+    use futures::future::join_all;
+
+    use super::*;
+    use crate::tests_support::World;
+
+    fn credits(amount: i64) -> Credits {
+        Credits::new(amount).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_accepted_request_is_a_queued_task_with_its_hold() {
+        let world = World::new().await;
+        let (process, ada) = (world.process().await, world.user(100).await);
+        let done = process.submit(&ada, process.request("a cat", 5), None).await.unwrap();
+        assert_eq!((done.status, done.replayed), (202, false));
+        let body: serde_json::Value = serde_json::from_str(&done.body).unwrap();
+        assert_eq!(body["task_id"], done.task.to_string());
+        assert_eq!((&body["status"], &body["credits_held"]), (&"QUEUED".into(), &10.into()));
+        assert!(body["queue_position"].is_null());
+
+        let record = process.task_state.record(done.task).await.unwrap().unwrap();
+        assert_eq!(record.snapshot.inputs.prompt, "a cat");
+        assert_eq!((record.snapshot.version, record.snapshot.user_id), (1, ada.principal.user));
+        let time =
+            |member: &str| body[member].as_str().unwrap().parse::<chrono::DateTime<chrono::Utc>>().unwrap();
+        let millis = |at: chrono::DateTime<chrono::Utc>| at.timestamp_millis();
+        assert_eq!(millis(time("deadline_at")), millis(record.snapshot.deadline_at));
+        assert_eq!(time("deadline_at") - time("created_at"), chrono::TimeDelta::minutes(30));
+        assert_eq!(*process.told.lock().unwrap(), [done.task]);
+        assert_eq!(world.count("outbox_events").await, 1);
+        let balance = world.balance(&ada).await;
+        assert_eq!((balance.available, balance.held), (credits(90), credits(10)));
+        world.assert_sound().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn thirty_credits_admit_three_of_fifty_requests_at_once() {
+        let world = World::new().await;
+        let processes = [world.process().await, world.process().await];
+        let ada = world.user(30).await;
+        let submits = (0..50).map(|n| {
+            let process = &processes[n % 2];
+            let key = format!("key-{n}");
+            let (ada, request) = (&ada, process.request("a cat", 5));
+            async move { process.submit(ada, request, Some(&key)).await }
+        });
+        let watch = async {
+            let mut samples = 0;
+            loop {
+                let balance = world.balance(&ada).await;
+                assert_eq!(balance.available.get() + balance.held.get(), 30, "{balance:?}");
+                samples += 1;
+                if balance.available.is_zero() && samples > 5 {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let (outcomes, ()) = tokio::join!(join_all(submits), watch);
+        let accepted = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        assert_eq!(accepted, 3);
+        for refused in outcomes.into_iter().filter_map(Result::err) {
+            assert!(
+                matches!(refused, SubmitError::InsufficientCredits { needed, .. } if needed == credits(10)),
+                "{refused:?}"
+            );
+        }
+        assert_eq!(world.count("generation_tasks").await, 3);
+        assert_eq!(world.count("idempotency_keys").await, 3);
+        world.assert_sound().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn twins_at_three_processes_make_one_task() {
+        let world = World::new().await;
+        let processes = [world.process().await, world.process().await, world.process().await];
+        let ada = world.user(1_000).await;
+        let spellings = [
+            r#"{"model":"mock-fast","prompt":"a cat","duration_seconds":5}"#,
+            r#"{"duration_seconds":5,"prompt":"a \u0063at","resolution":"720p","model":"mock-fast"}"#,
+        ];
+        let twins = (0..30).map(|n| {
+            let process = &processes[n % 3];
+            process.submit(&ada, process.parse(spellings[n % 2]), Some("K"))
+        });
+        let outcomes: Vec<_> = join_all(twins).await.into_iter().map(Result::unwrap).collect();
+        let tasks: HashSet<_> =
+            outcomes.iter().map(|done| (done.task, done.status, done.body.as_str())).collect();
+        assert_eq!(tasks.len(), 1, "every twin gets the first one's answer");
+        assert_eq!(outcomes.iter().filter(|done| !done.replayed).count(), 1);
+        assert_eq!(world.balance(&ada).await.held, credits(10));
+
+        let other = processes[0].submit(&ada, processes[0].request("a dog", 5), Some("K")).await;
+        assert_eq!(other, Err(SubmitError::IdempotencyMismatch));
+        let stranger = world.another_tenant("wide").await;
+        let stranger = world.user_of(stranger, 50, domain::Scopes::default_of_keys()).await;
+        let independent =
+            processes[1].submit(&stranger, processes[1].request("a cat", 5), Some("K")).await.unwrap();
+        assert!(!independent.replayed);
+        assert_eq!(world.count("generation_tasks").await, 2);
+        world.assert_sound().await;
+    }
+
+    #[tokio::test]
+    async fn a_retry_after_a_restart_finds_the_first_answer() {
+        let world = World::new().await;
+        let ada = world.user(1_000).await;
+        let first = {
+            let process = world.process().await;
+            process.submit(&ada, process.request("a cat", 5), Some("K")).await.unwrap()
+        };
+        for _ in 0..3 {
+            let process = world.process().await;
+            let again = process.submit(&ada, process.request("a cat", 5), Some("\"K\"")).await.unwrap();
+            assert_eq!((again.task, &again.body, again.replayed), (first.task, &first.body, true));
+        }
+        assert_eq!(world.balance(&ada).await.held, credits(10));
+        assert_eq!(world.count("credit_ledger").await, 2, "one grant, one hold");
+    }
+
+    #[tokio::test]
+    async fn a_refused_request_does_not_consume_its_key() {
+        let world = World::new().await;
+        let (process, ada) = (world.process().await, world.user(0).await);
+        let refused = process.submit(&ada, process.request("a cat", 5), Some("K")).await.unwrap_err();
+        let (available, held) = (Credits::ZERO, Credits::ZERO);
+        assert_eq!(refused, SubmitError::InsufficientCredits { available, held, needed: credits(10) });
+        assert_eq!(world.count("idempotency_keys").await, 0);
+        world.grant(ada.principal.account, 4).await;
+        let shorter = process.submit(&ada, process.request("a cat", 2), Some("K")).await.unwrap();
+        assert!(!shorter.replayed);
+        world.assert_sound().await;
+    }
+
+    #[tokio::test]
+    async fn open_tasks_are_bounded_per_user() {
+        let world = World::new().await;
+        let tenant = world.another_tenant("free").await;
+        let ada = world.user_of(tenant, 1_000, domain::Scopes::default_of_keys()).await;
+        // The rate is not what this is about.
+        let mut unhurried = Session::clone(&ada);
+        let mut tier = (*ada.tier).clone();
+        (tier.user.submit, tier.tenant.submit) = (None, None);
+        unhurried.tier = Arc::new(tier);
+        let (process, ada) = (world.process().await, Arc::new(unhurried));
+        for _ in 0..6 {
+            process.submit(&ada, process.request("a cat", 1), None).await.unwrap();
+        }
+        let full = process.submit(&ada, process.request("a cat", 1), None).await.unwrap_err();
+        let SubmitError::QueueFull { scope, open, limit, retry_after } = full else { panic!("{full:?}") };
+        assert_eq!((scope, open, limit), (LimitScope::User, 6, 6));
+        assert!(retry_after >= Duration::from_secs(1));
+        assert_eq!(world.balance(&ada).await.held, credits(12), "a refused task holds nothing");
+        world.assert_sound().await;
+    }
+
+    #[tokio::test]
+    async fn only_those_who_may_write_there_submit_into_a_project() {
+        let world = World::new().await;
+        let process = world.process().await;
+        let (ada, bob, eve) = (world.user(100).await, world.user(100).await, world.user(100).await);
+        let project = process.tenancy.create_project(&ada, "Trailer").await.unwrap().id;
+        process.tenancy.put_member(&ada, project, bob.principal.user, Role::Viewer).await.unwrap();
+        let foreign = world.another_tenant("wide").await;
+        let foreign = world.user_of(foreign, 100, [Scope::Admin].into_iter().collect()).await;
+        let server = world.rekeyed(&eve, &[Scope::TenantWrite]).await;
+        let into = |project: domain::ProjectId| {
+            let mut request = process.request("a cat", 1);
+            request.project = Some(project);
+            request
+        };
+        let done = process.submit(&ada, into(project), None).await.unwrap();
+        let record = process.task_state.record(done.task).await.unwrap().unwrap();
+        assert_eq!(record.snapshot.project_id, Some(project), "although the session does not know it yet");
+        process.submit(&server, into(project), None).await.unwrap();
+        assert_eq!(process.submit(&bob, into(project), None).await, Err(SubmitError::Forbidden));
+        for stranger in [&eve, &foreign] {
+            assert_eq!(process.submit(stranger, into(project), None).await, Err(SubmitError::UnknownProject));
+        }
+        let nowhere = process.submit(&ada, into(domain::ProjectId::generate()), None).await;
+        assert_eq!(nowhere, Err(SubmitError::UnknownProject));
+    }
+
+    #[tokio::test]
+    async fn a_key_that_only_reads_submits_nothing() {
+        let world = World::new().await;
+        let (process, ada) = (world.process().await, world.user(100).await);
+        let reader = world.rekeyed(&ada, &[Scope::Read, Scope::TenantRead]).await;
+        let refused = process.submit(&reader, process.request("a cat", 1), None).await;
+        assert_eq!(refused, Err(SubmitError::Forbidden));
+    }
+
+    #[tokio::test]
+    async fn rates_are_kept_and_told() {
+        let world = World::new().await;
+        let tenant = world.another_tenant("free").await;
+        let ada = world.user_of(tenant, 1_000, domain::Scopes::default_of_keys()).await;
+        let process = world.process().await;
+        let first = process.submit(&ada, process.request("a cat", 1), Some("first")).await.unwrap();
+        let [user, tenant] = first.limits.as_slice() else { panic!("{:?}", first.limits) };
+        assert_eq!((user.scope, user.policy, user.limit), (LimitScope::User, "submit-user", 5));
+        assert_eq!((tenant.scope, tenant.limit), (LimitScope::Tenant, 50));
+        let mut refused = None;
+        for _ in 0..5 {
+            refused = process.submit(&ada, process.request("a cat", 1), None).await.err();
+        }
+        let Some(SubmitError::RateLimited { by, retry_after, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!((by.policy, by.remaining), ("submit-user", 0));
+        assert!(retry_after > Duration::ZERO && retry_after <= Duration::from_secs(24), "{retry_after:?}");
+        let tasks = world.count("generation_tasks").await;
+        let again = process.submit(&ada, process.request("a cat", 1), Some("first")).await;
+        assert!(
+            matches!(again, Ok(ref done) if done.replayed),
+            "a replay is charged to no bucket: {again:?}"
+        );
+        assert_eq!(world.count("generation_tasks").await, tasks);
+    }
+}

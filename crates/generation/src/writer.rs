@@ -245,3 +245,86 @@ fn join(arrivals: Vec<Waiting>) -> (Vec<Waiting>, Vec<Waiting>) {
     }
     (batch, put_off)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::future::join_all;
+
+    use super::*;
+    use crate::tests_support::{World, submission};
+
+    #[tokio::test]
+    async fn a_caller_that_is_gone_changes_nothing() {
+        let world = World::new().await;
+        let (process, ada) = (world.process().await, world.user(1_000).await);
+        let begun = Arc::new(AtomicUsize::new(0));
+        let callers: Vec<_> = (0..50)
+            .map(|_| {
+                let (generation, begun) = (process.generation.clone(), Arc::clone(&begun));
+                let submission = submission(&ada, process.request("a cat", 1), None);
+                tokio::spawn(async move {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    generation.submit(submission).await
+                })
+            })
+            .collect();
+        while begun.load(Ordering::SeqCst) < 50 {
+            tokio::task::yield_now().await;
+        }
+        for caller in callers {
+            caller.abort();
+        }
+        process.generation.drain().await;
+        let idle: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM pg_stat_activity
+             WHERE datname = current_database() AND state LIKE 'idle in transaction%'",
+        )
+        .fetch_one(&world.db.pool)
+        .await
+        .unwrap();
+        assert_eq!(idle, 0);
+        let tasks = world.count("generation_tasks").await;
+        assert!(tasks > 0, "what was handed over is decided");
+        assert_eq!(world.balance(&ada).await.held.get(), 2 * tasks);
+        world.assert_sound().await;
+
+        let next = world.process().await;
+        let again = join_all((0..200).map(|_| next.submit(&ada, next.request("a cat", 1), None))).await;
+        assert!(again.iter().all(Result::is_ok));
+    }
+
+    #[tokio::test]
+    async fn draining_answers_what_was_taken_and_takes_nothing_more() {
+        let world = World::new().await;
+        let (process, ada) = (world.process().await, world.user(1_000).await);
+        let submits = join_all((0..20).map(|_| process.submit(&ada, process.request("a cat", 1), None)));
+        let drained = async {
+            tokio::task::yield_now().await;
+            process.generation.drain().await;
+        };
+        let (outcomes, ()) = tokio::join!(submits, drained);
+        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        let late = process.submit(&ada, process.request("a cat", 1), None).await;
+        assert_eq!(late, Err(SubmitError::UNAVAILABLE));
+    }
+
+    #[tokio::test]
+    async fn the_same_key_with_another_request_waits_for_the_next_batch() {
+        let world = World::new().await;
+        let (process, ada) = (world.process().await, world.user(1_000).await);
+        // All are there before the writer first runs.
+        let outcomes = join_all([
+            process.submit(&ada, process.request("a cat", 1), Some("K")),
+            process.submit(&ada, process.request("a dog", 1), Some("K")),
+            process.submit(&ada, process.request("a cat", 1), Some("K")),
+        ])
+        .await;
+        let [Ok(first), Err(SubmitError::IdempotencyMismatch), Ok(twin)] = outcomes.as_slice() else {
+            panic!("{outcomes:?}")
+        };
+        assert_eq!((first.task, first.replayed, twin.replayed), (twin.task, false, true));
+        assert_eq!(first.body, twin.body);
+    }
+}

@@ -209,3 +209,183 @@ impl std::fmt::Display for Chain<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::future::join_all;
+    use sqlx::Connection as _;
+
+    use super::*;
+    use crate::{
+        GenerationConfig,
+        tests_support::{Wire, World},
+    };
+
+    #[tokio::test]
+    async fn bad_data_refuses_only_its_own_request() {
+        let world = World::new().await;
+        let (process, ada) = (world.process().await, world.user(1_000).await);
+        let submits = (0..20).map(|n| {
+            let mut request = process.request("a cat", 1);
+            if n == 7 {
+                // Past the parser, as if it had a hole.
+                request.inputs.prompt.push('\0');
+            }
+            process.submit(&ada, request, None)
+        });
+        let outcomes = join_all(submits).await;
+        for (n, outcome) in outcomes.iter().enumerate() {
+            match outcome {
+                Ok(_) => assert_ne!(n, 7),
+                Err(error) => assert_eq!((n, error), (7, &SubmitError::Internal)),
+            }
+        }
+        assert_eq!(world.count("generation_tasks").await, 19);
+        world.assert_sound().await;
+    }
+
+    #[tokio::test]
+    async fn a_locked_account_holds_nobody_else_up() {
+        let world = World::new().await;
+        let config = GenerationConfig { batch_lock_ms: 200, ..GenerationConfig::default() };
+        let process = world.process_with(&world.db.url, config).await;
+        let (ada, bob) = (world.user(100).await, world.user(100).await);
+        let mut holder = world.db.pool.acquire().await.unwrap();
+        let mut transaction = holder.begin().await.unwrap();
+        ledger::lock(&mut transaction, &[ada.principal.account]).await.unwrap();
+
+        let blocked = process.submit(&ada, process.request("a cat", 1), Some("K"));
+        let free = async {
+            let done = process.submit(&bob, process.request("a cat", 1), None).await.unwrap();
+            // Only now is Ada's account free again: Bob did not wait for it.
+            transaction.rollback().await.unwrap();
+            done
+        };
+        let (blocked, free) = tokio::join!(blocked, free);
+        assert_ne!(blocked.unwrap().task, free.task);
+        world.assert_sound().await;
+    }
+
+    #[tokio::test]
+    async fn an_account_that_stays_locked_is_unavailable_and_untouched() {
+        let world = World::new().await;
+        let config = GenerationConfig { batch_lock_ms: 50, twin_wait_ms: 100, ..GenerationConfig::default() };
+        let process = world.process_with(&world.db.url, config).await;
+        let ada = world.user(100).await;
+        let mut holder = world.db.pool.acquire().await.unwrap();
+        let mut transaction = holder.begin().await.unwrap();
+        ledger::lock(&mut transaction, &[ada.principal.account]).await.unwrap();
+        let submits = (0..5).map(|_| process.submit(&ada, process.request("a cat", 1), None));
+        for outcome in join_all(submits).await {
+            assert_eq!(outcome, Err(SubmitError::UNAVAILABLE));
+        }
+        transaction.rollback().await.unwrap();
+        process.submit(&ada, process.request("a cat", 1), None).await.unwrap();
+        assert_eq!(world.count("generation_tasks").await, 1);
+    }
+
+    #[tokio::test]
+    async fn a_twin_of_an_unfinished_request_waits_two_seconds_and_then_says_so() {
+        let world = World::new().await;
+        let (process, ada, bob) = (world.process().await, world.user(100).await, world.user(100).await);
+        let mut holder = world.db.pool.acquire().await.unwrap();
+        let mut transaction = holder.begin().await.unwrap();
+        sqlx::query(
+            "INSERT INTO idempotency_keys (user_id, route, key, fingerprint, subject, response_status, response_body)
+             VALUES ($1, 'POST /generations', 'K', '', 'task_x', 202, '')",
+        )
+        .bind(ada.principal.user.as_uuid())
+        .execute(&mut *transaction)
+        .await
+        .unwrap();
+        let began = Instant::now();
+        let twin = process.submit(&ada, process.request("a cat", 1), Some("K"));
+        let others = join_all((0..20).map(|n| {
+            let key = format!("other-{n}");
+            let (process, bob) = (&process, &bob);
+            async move { process.submit(bob, process.request("a cat", 1), Some(&key)).await }
+        }));
+        let others = async {
+            let outcomes = others.await;
+            assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+            began.elapsed()
+        };
+        let (twin, others_took) = tokio::join!(twin, others);
+        let waited = began.elapsed();
+        assert!(matches!(twin, Err(SubmitError::IdempotencyInProgress { .. })), "{twin:?}");
+        assert!(waited >= Duration::from_millis(1_900) && waited < Duration::from_secs(4), "{waited:?}");
+        assert!(others_took < waited, "{others_took:?}");
+        transaction.rollback().await.unwrap();
+        process.submit(&ada, process.request("a cat", 1), Some("K")).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_lost_answer_to_commit_is_looked_up() {
+        let world = World::new().await;
+        let wire = Wire::new(&world).await;
+        let process = world.process_with(&wire.url, GenerationConfig::default()).await;
+        let ada = world.user(1_000).await;
+        wire.lose_next_answer();
+        let outcomes = join_all((0..10).map(|n| {
+            let key = format!("key-{n}");
+            let (process, ada) = (&process, &ada);
+            async move { process.submit(ada, process.request("a cat", 1), Some(&key)).await }
+        }))
+        .await;
+        assert!(wire.is_done());
+        for outcome in &outcomes {
+            let done = outcome.as_ref().unwrap();
+            assert!(!done.replayed);
+            let stored: String =
+                sqlx::query_scalar("SELECT response_body FROM idempotency_keys WHERE subject = $1")
+                    .bind(done.task.to_string())
+                    .fetch_one(&world.db.pool)
+                    .await
+                    .unwrap();
+            assert_eq!(done.body, stored, "a replay will say the same");
+        }
+        assert_eq!(world.count("generation_tasks").await, 10);
+        assert_eq!(world.balance(&ada).await.held.get(), 20);
+        assert_eq!(process.told.lock().unwrap().len(), 10);
+        world.assert_sound().await;
+    }
+
+    #[tokio::test]
+    async fn a_commit_that_never_arrived_is_tried_again() {
+        let world = World::new().await;
+        let wire = Wire::new(&world).await;
+        let process = world.process_with(&wire.url, GenerationConfig::default()).await;
+        let ada = world.user(1_000).await;
+        wire.lose_next_commit();
+        let outcomes =
+            join_all((0..10).map(|_| process.submit(&ada, process.request("a cat", 1), None))).await;
+        assert!(wire.is_done());
+        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        assert_eq!(world.count("generation_tasks").await, 10);
+        world.assert_sound().await;
+    }
+
+    #[tokio::test]
+    async fn without_postgres_nothing_is_half_written() {
+        let world = World::new().await;
+        let wire = Wire::new(&world).await;
+        let config = GenerationConfig { answer_limit_ms: 3_000, ..GenerationConfig::default() };
+        let process = world.process_with(&wire.url, config).await;
+        let ada = world.user(1_000).await;
+        wire.cut(true);
+        let outcomes =
+            join_all((0..10).map(|_| process.submit(&ada, process.request("a cat", 1), None))).await;
+        for outcome in outcomes {
+            assert_eq!(outcome, Err(SubmitError::UNAVAILABLE));
+        }
+        assert_eq!(world.count("generation_tasks").await, 0);
+        wire.cut(false);
+        testkit::wait_until("submits to be stored again", Duration::from_secs(10), async || {
+            process.submit(&ada, process.request("a cat", 1), None).await.is_ok()
+        })
+        .await;
+        world.assert_sound().await;
+    }
+}
