@@ -45,10 +45,21 @@ impl TestDb {
     /// # Panics
     /// When there is no server at `DATABASE_URL`, or its role may not create databases.
     pub async fn new() -> Self {
+        // A runtime of its own keeps this future `Send`, which sqlx's connection would not, so that it can be called
+        // from anywhere.
+        let server = server_url();
+        let made =
+            tokio::task::spawn_blocking(|| own_runtime().expect("a runtime").block_on(Self::create(server)));
+        let (name, server) = made.await.expect("a test database");
+        let mut own = server.clone();
+        own.set_path(&name);
+        Self { pool: lazy_pool(options(&own)), url: own.into(), name, server }
+    }
+
+    async fn create(server: Url) -> (String, Url) {
         static TEMPLATE: OnceCell<String> = OnceCell::const_new();
         static COUNT: AtomicU32 = AtomicU32::new(0);
 
-        let server = server_url();
         let mut admin = connect(&server).await;
         let template = TEMPLATE.get_or_init(|| prepare(&server)).await;
         let name = own_name(COUNT.fetch_add(1, Ordering::Relaxed));
@@ -56,11 +67,7 @@ impl TestDb {
         // another name. The write-ahead-log strategy needs no checkpoint.
         run(&mut admin, format!("CREATE DATABASE {name} TEMPLATE {template} STRATEGY wal_log")).await;
         let _ = admin.close().await;
-
-        let mut own = server.clone();
-        own.set_path(&name);
-        let pool = lazy_pool(options(&own));
-        Self { pool, url: own.into(), name, server }
+        (name, server)
     }
 
     /// A further pool whose sessions stand at `instant`: `aiv_now()` returns it.
@@ -80,8 +87,7 @@ impl Drop for TestDb {
         // Drop cannot wait for a future of the test's own runtime, so another thread brings a runtime along.
         let (server, name) = (self.server.clone(), self.name.clone());
         let dropped = thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(async {
+            own_runtime()?.block_on(async {
                 let mut admin = PgConnection::connect_with(&options(&server)).await?;
                 admin.execute(AssertSqlSafe(format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"))).await?;
                 admin.close().await
@@ -92,6 +98,10 @@ impl Drop for TestDb {
             eprintln!("testkit: {} was not dropped: {dropped:?}", self.name);
         }
     }
+}
+
+fn own_runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
 /// The server's maintenance database, whichever database `DATABASE_URL` names.

@@ -1,0 +1,5 @@
+//! The queue against real servers.
+#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
+mod conformance;
+mod postgres;
