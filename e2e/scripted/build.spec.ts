@@ -3,6 +3,7 @@ import { execFileSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { brotliDecompressSync, gunzipSync } from "node:zlib";
 import { expect, test } from "@playwright/test";
 
 const CONSOLE = join(import.meta.dirname, "../../crates/api/console");
@@ -13,8 +14,17 @@ test("building again gives the committed bytes", () => {
   const out = mkdtempSync(join(tmpdir(), "aivideo-console-"));
   try {
     execFileSync(process.execPath, [join(CONSOLE, "node_modules/vite/bin/vite.js"), "build", "--outDir", out, "--emptyOutDir", "--logLevel", "error"], { cwd: CONSOLE });
-    expect(readdirSync(out).sort()).toEqual(readdirSync(DIST).sort());
-    for (const name of readdirSync(out)) expect(readFileSync(join(out, name)).equals(readFileSync(join(DIST, name))), name).toBe(true);
+    const committed = readdirSync(DIST);
+    expect(readdirSync(out).sort()).toEqual(committed.filter((name) => !/\.(br|gz)$/.test(name)).sort());
+    for (const name of readdirSync(out)) {
+      const bytes = readFileSync(join(out, name));
+      expect(bytes.equals(readFileSync(join(DIST, name))), name).toBe(true);
+      // The compressed copies have to say the same; their own bytes depend on the compressor's version.
+      if (!/\.(html|js|css)$/.test(name) || name === "theme.js") continue;
+      expect(gunzipSync(readFileSync(join(DIST, `${name}.gz`))).equals(bytes), `${name}.gz`).toBe(true);
+      expect(brotliDecompressSync(readFileSync(join(DIST, `${name}.br`))).equals(bytes), `${name}.br`).toBe(true);
+    }
+    expect(committed.length).toBe(readdirSync(out).length + 2 * readdirSync(out).filter((name) => /\.(html|js|css)$/.test(name) && name !== "theme.js").length);
   } finally {
     rmSync(out, { recursive: true });
   }
@@ -33,7 +43,7 @@ test("lock files name no host, the page no other origin and no scripted API", ()
   for (const lock of [join(CONSOLE, "package-lock.json"), join(import.meta.dirname, "../package-lock.json")]) {
     expect(readFileSync(lock, "utf8")).not.toContain('"resolved": "http');
   }
-  for (const name of readdirSync(DIST)) {
+  for (const name of readdirSync(DIST).filter((name) => !/\.(br|gz)$/.test(name))) {
     const text = readFileSync(join(DIST, name), "utf8");
     const urls = [...text.matchAll(/https?:\/\/[\w.-]+/g)].map(([url]) => url);
     expect(urls.filter((url) => url !== "http://www.w3.org"), name).toEqual([]);

@@ -51,6 +51,16 @@ test("nothing there yet, and a list that could not be read", async ({ page, fake
   await expect(page.getByText("No videos with this status.")).toBeVisible();
 });
 
+test("Running takes in everything between the queue and the end", async ({ page, fake, open }) => {
+  for (const status of ["SCHEDULING", "RECONCILING", "PROVIDER_SUBMITTED", "RUNNING", "POST_PROCESSING", "QUEUED"]) {
+    fake.add({ status, stage: status === "QUEUED" ? "queued" : "provider_generating" });
+  }
+  await open("/#/tasks");
+  await expect(page.locator("a.row")).toHaveCount(6);
+  await page.getByRole("link", { name: "Running", exact: true }).click();
+  await expect(page.locator("a.row")).toHaveCount(5);
+});
+
 test("the examples of an empty page fill the prompt", async ({ page, open }) => {
   await open();
   await expect(page.getByText("No videos yet. Write a prompt and press Generate.")).toBeVisible();

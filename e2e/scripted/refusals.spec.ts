@@ -28,18 +28,19 @@ test("402 offers what the credits pay for", async ({ page, fake, open, watch }) 
   await expect(page.getByLabel("Length")).toHaveValue("3");
   await expect(refusal(page)).toHaveText("");
   await generate(page).click();
-  await expect(page.locator(".rows .row").first()).toContainText("A red kite");
+  await expect(page.locator(".rows a.row").first()).toContainText("A red kite");
   expect(fake.asked("POST /generations").at(-1)?.body).toMatchObject({ model: "mock-pro", duration_seconds: 3 });
 });
 
 test("402 takes another model", async ({ page, fake, open, watch }) => {
   watch.expects(status(402));
   fake.available = 15;
-  fake.on("POST /generations", (seen) => (seen.query.has("dry_run") ? undefined : problem(402, "insufficient_credits")), 1);
+  fake.on("POST /generations", (seen) => (seen.query.has("dry_run") ? undefined : problem(402, "insufficient_credits", { required: 100, available: 12, held: 0 })), 1);
   await open();
   await page.getByLabel("mock-pro").check();
   await write(page);
   await generate(page).click();
+  await expect(refusal(page)).toContainText("This video costs 100 credits; you have 12.");
   await refusal(page).getByRole("button", { name: /^Use mock-/ }).click();
   await expect(page.getByLabel("mock-pro")).not.toBeChecked();
   await expect(refusal(page).getByRole("button", { name: /Shorten/ })).toHaveCount(0);
@@ -75,7 +76,7 @@ for (const [name, members, headers, text] of limits) {
     await expect(page.locator("#status")).toHaveText("You can generate now.");
     expect(fake.asked("POST /generations")).toHaveLength(sent);
     await generate(page).click();
-    await expect(page.locator(".rows .row").first()).toContainText("A red kite");
+    await expect(page.locator(".rows a.row").first()).toContainText("A red kite");
   });
 }
 
@@ -150,7 +151,7 @@ test("503 tries three times by itself, then gives the button back", async ({ pag
   await expect(refusal(page)).toContainText("The service is busy. Nothing was charged.");
   await expect(generate(page)).toHaveText("Generate");
   await generate(page).click();
-  await expect(page.locator(".rows .row").first()).toContainText("A red kite");
+  await expect(page.locator(".rows a.row").first()).toContainText("A red kite");
   expect(new Set(sends().map((seen) => seen.headers["idempotency-key"])).size).toBe(1);
 
   function sends() {
@@ -212,7 +213,7 @@ test.describe("connect", () => {
     fake.on("POST /browser-tokens", problem(403, "forbidden", { detail: "This key lacks the scope tenant:write." }), 1);
     await connect.click();
     await expect(page.locator("#key-error")).toHaveText("This key may not create videos (needs tenant:write).");
-    fake.on("POST /browser-tokens", problem(429, "rate_limited", { scope: "ip", retry_after_ms: 42_000 }), 1);
+    fake.on("POST /browser-tokens", problem(429, "rate_limited", { scope: "ip", policy: "failed_auth", retry_after_ms: 42_000 }), 1);
     await connect.click();
     await expect(page.locator("#key-error")).toHaveText(/^Too many wrong keys\. Next try in 0:4[12]\.$/);
     const asked = fake.asked("POST /browser-tokens").length;

@@ -285,7 +285,7 @@ export class Fake {
     const balance = { account_id: "acct_1", granted: 2_000, available: this.available, held: this.held, captured: 0, expired: 0, withdrawn: 0 };
     if (method === "POST" && path === "/demo-token") return this.demo ? this.token() : problem(404, "not_found");
     if (method === "POST" && path === "/browser-tokens") return this.token();
-    if (path === "/me") return { body: { user_id: "user_0192f00000007000800000000000aaaa", tenant_id: "tenant_1", scopes: this.scopes, tier: "enterprise", credits: balance } };
+    if (path === "/me") return { body: { user_id: "user_0192f00000007000800000000000aaaa", user_name: "Ada", tenant_id: "ten_1", tenant_name: "Demo", scopes: this.scopes, tier: "enterprise", credits: balance } };
     if (path === "/credits") return { body: balance };
     if (path === "/models") return { body: { items: this.models, next_cursor: null } };
     if (path === "/tasks") return this.list(seen);

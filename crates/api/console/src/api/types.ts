@@ -137,9 +137,11 @@ export interface CreditBalance {
 /** Who the token speaks for. */
 export interface Me {
   user_id: string;
+  user_name: string;
   tenant_id: string;
+  tenant_name: string;
   scopes: string[];
-  tier?: string | null;
+  tier: string;
   credits: CreditBalance;
 }
 
@@ -167,4 +169,8 @@ export interface ProblemBody {
   reset?: number | string | null;
   retry_after_ms?: number | null;
   time_zone?: string | null;
+  /** The figures of a 402. */
+  required?: number | null;
+  available?: number | null;
+  held?: number | null;
 }

@@ -65,11 +65,11 @@ function Limited({ problem, request, until }: Props) {
 }
 
 /** Too few credits: what would fit, one press away. */
-function NoCredit({ request }: Props) {
+function NoCredit({ problem, request }: Props) {
   const model = modelByName.value.get(request.model);
-  const price = model ? priceOf(model, request.duration_seconds, request.resolution) : null;
-  const have = balance.value?.available ?? null;
-  const held = balance.value?.held ?? 0;
+  const price = problem.required ?? (model ? priceOf(model, request.duration_seconds, request.resolution) : null);
+  const have = problem.available ?? balance.value?.available ?? null;
+  const held = problem.held ?? balance.value?.held ?? 0;
   const sentence =
     price === null || have === null
       ? "You don't have the credits for this video."

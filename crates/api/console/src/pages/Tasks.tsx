@@ -19,11 +19,16 @@ interface Listing {
 const FILTERS: [status: string, label: string][] = [
   ["", "All"],
   ["QUEUED", "Waiting"],
-  ["RUNNING", "Generating"],
+  ["RUNNING", "Running"],
   ["SUCCEEDED", "Ready"],
   ["FAILED", "Failed"],
   ["CANCELED", "Canceled"],
 ];
+
+/** Between the queue and the end there are more statuses than anybody wants to choose from. */
+const RUNNING = "SCHEDULING,RECONCILING,PROVIDER_SUBMITTED,RUNNING,POST_PROCESSING";
+
+const asked = (status: string): string | undefined => (status === "RUNNING" ? RUNNING : status || undefined);
 
 const listings = signal<ReadonlyMap<string, Listing>>(new Map());
 const PAGE = 30;
@@ -40,7 +45,7 @@ async function load(status: string, more: boolean): Promise<void> {
   const held = listings.peek().get(status) ?? { ids: [], cursor: null, state: "loading" };
   set(status, { ...held, state: "loading" });
   const cursor = more ? (held.cursor ?? undefined) : undefined;
-  const answer = await listTasks({ status: status || undefined, cursor, limit: PAGE });
+  const answer = await listTasks({ status: asked(status), cursor, limit: PAGE });
   if (answer.kind !== "ok") return set(status, { ...held, state: "failed" });
   for (const task of answer.body.items) keep(task, "list");
   set(status, { ...merge(held, answer.body.items.map((task) => task.task_id), answer.body.next_cursor, more), state: "loaded" });

@@ -5,7 +5,6 @@ import { liveness } from "../state/follow";
 import { disconnect, phase } from "../state/session";
 import { setTheme, theme, THEMES } from "../state/theme";
 import { grouped } from "../format/figures";
-import { shortId } from "../format/figures";
 import { route, tasksHref } from "../router";
 import { Icon, Mark } from "./Icon";
 
@@ -100,9 +99,8 @@ function Menu() {
         </nav>
         <a href="/docs">API documentation</a>
         {me.value && (
-          <p class="menu-who">
-            You are <code title={me.value.user_id}>{shortId(me.value.user_id)}</code>
-            {me.value.tier ? `, tier ${me.value.tier}` : ""}
+          <p class="menu-who" title={me.value.user_id}>
+            {me.value.user_name}, {me.value.tenant_name} ({me.value.tier})
           </p>
         )}
         <button type="button" class="button" onClick={disconnect}>

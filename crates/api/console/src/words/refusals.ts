@@ -19,6 +19,7 @@ export function limitSentence(problem: Problem, model: string): string {
     return `${used} More at ${resetTime(problem)}${zone}.`;
   }
   if (problem.scope === "ip") return "Too many requests from this network.";
+  if (problem.scope === "key") return "Too many requests.";
   if (problem.scope === "model" && limit !== null) return `${model} allows ${limit} in ${windowWords(problem, "10 minutes")}.`;
   if (limit === null) return "Too many requests.";
   const who = problem.scope === "tenant" ? "Your team can" : "You can";
@@ -89,7 +90,8 @@ export function keySentence(problem: Problem | "silent"): string {
     case 403:
       return otherSentence(problem);
     case 429:
-      return "Too many wrong keys.";
+      // A good key passes even then, so only a wrong one meets this; the network's own limit has another policy.
+      return problem.policy === "ip" ? "Too many requests from this network." : "Too many wrong keys.";
     case 503:
       return "The service is busy.";
     default:
