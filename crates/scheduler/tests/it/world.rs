@@ -1,0 +1,435 @@
+//! Everything that a scheduler needs, for one test: stores, a scripted provider, a tenant with a funded user.
+
+use std::{sync::Arc, time::Duration};
+
+use catalogue::{Catalogue, CatalogueConfig};
+use control::{Control, ControlConfig, SlotSet};
+use domain::{
+    AccountId, Credits, GrantId, ModelName, ProviderAccountId, TaskId, TaskStatus, TenantId, UserId,
+    clock::SystemClock,
+    task::{Event, EventType, Inputs, Refusal},
+};
+use fetch::{Fetch, FetchConfig, Limits, Request, SendGuard};
+use http::{HeaderMap, Method};
+use ledger::{AccountOwner, Balance, Ledger, NewGrant, OpenCounts, Subject, grant::GrantError};
+use media::{LinkKeys, Media, MediaConfig, MediaLimits};
+use pg::{PgError, Violation};
+use provider_adapter::{
+    Provider, Providers,
+    mock::{MockConfig, MockProvider},
+};
+use scheduler::{Loops, Nudge, Scheduler, SchedulerConfig, SchedulerParts};
+use serde_json::Value;
+use task_state::{Expect, Move, MoveDetail, MoveOutcome, NewTask, TaskRecord, TaskState, TaskStateConfig};
+use tempfile::TempDir;
+use tenancy::{Tenancy, TenancyConfig};
+use testkit::{TestDb, TestRedis, wait_for, wait_until};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const PRICE: i64 = 10;
+/// Long enough for a debug build on a busy machine; tests end as soon as they can.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a test wants to be different.
+pub(crate) struct Setting {
+    pub(crate) look_up: bool,
+    pub(crate) slots: u32,
+    pub(crate) tier: &'static str,
+    pub(crate) submit_limit: Duration,
+    pub(crate) duration: Duration,
+    pub(crate) reconciling: Duration,
+    pub(crate) scheduler: SchedulerConfig,
+    pub(crate) redis_url: Option<String>,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self {
+            look_up: true,
+            slots: 200,
+            tier: "enterprise",
+            submit_limit: Duration::from_secs(2),
+            duration: Duration::from_millis(200),
+            reconciling: Duration::from_secs(600),
+            scheduler: quick(),
+            redis_url: None,
+        }
+    }
+}
+
+/// The loops of production with shorter times, so that tests of lost owners do not take a minute.
+pub(crate) fn quick() -> SchedulerConfig {
+    SchedulerConfig {
+        lease: Duration::from_secs(3),
+        heartbeat: Duration::from_millis(700),
+        pass_interval: Duration::from_millis(300),
+        ready_after: Duration::from_millis(500),
+        shutdown_max: Duration::from_secs(10),
+        ..SchedulerConfig::default()
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) db: TestDb,
+    pub(crate) control: Control,
+    pub(crate) task_state: TaskState,
+    pub(crate) provider: mock_provider::Running,
+    pub(crate) tenant: TenantId,
+    pub(crate) user: UserId,
+    account: AccountId,
+    catalogue: Catalogue,
+    tenancy: Tenancy,
+    providers: Providers,
+    pub(crate) media: Media,
+    fetch: Fetch,
+    setting: Setting,
+    pub(crate) storage: TempDir,
+    _redis: TestRedis,
+}
+
+/// A scheduler that runs in this process.
+pub(crate) struct Running {
+    pub(crate) nudge: Nudge,
+    pub(crate) loops: Loops,
+    shutdown: CancellationToken,
+    run: JoinHandle<()>,
+}
+
+impl Running {
+    /// Ends it in order.
+    pub(crate) async fn stop(self) {
+        self.shutdown.cancel();
+        self.run.await.unwrap();
+    }
+}
+
+/// A task to submit.
+#[derive(Clone)]
+pub(crate) struct Order {
+    pub(crate) model: &'static str,
+    pub(crate) prompt: &'static str,
+    pub(crate) deadline_seconds: u32,
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self { model: "mock-fast", prompt: "a paper boat", deadline_seconds: 1_800 }
+    }
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        Self::with(Setting::default()).await
+    }
+
+    pub(crate) async fn with(setting: Setting) -> Self {
+        let (db, redis, storage) = (TestDb::new().await, TestRedis::new(), TempDir::new().unwrap());
+        let model = |name: &str| mock_provider::Model {
+            name: name.to_owned(),
+            duration: setting.duration,
+            fail_rate: 0.0,
+        };
+        let provider = mock_provider::start(mock_provider::Config {
+            models: ["mock-fast", "mock-slow", "mock-pro"].map(model).to_vec(),
+            ..mock_provider::Config::default()
+        })
+        .await
+        .unwrap();
+        let fetch =
+            Fetch::new(FetchConfig { private_hosts: vec![provider.authority()], ..FetchConfig::default() })
+                .unwrap();
+        let url = setting.redis_url.clone().unwrap_or_else(|| redis.url.clone());
+        let control = Control::new(ControlConfig {
+            prefix: redis.prefix.clone(),
+            // A debug build on a busy machine answers late; what is tested here is not that.
+            connect_limit: Duration::from_secs(1),
+            response_limit: Duration::from_secs(1),
+            slot_vouch: setting.scheduler.lease,
+            ..ControlConfig::single(url)
+        })
+        .unwrap();
+        let task_state = TaskState::new(
+            db.pool.clone(),
+            control.clone(),
+            TaskStateConfig { reconciling: setting.reconciling, ..TaskStateConfig::default() },
+        );
+        let media = Media::new(
+            MediaConfig {
+                storage_url: url::Url::from_directory_path(storage.path()).unwrap(),
+                public_url: None,
+                link_keys: LinkKeys { current: [1; 32], previous: None },
+                limits: MediaLimits::default(),
+            },
+            db.pool.clone(),
+        )
+        .unwrap();
+        let mut catalogue = CatalogueConfig { intents_cache_ms: 50, ..CatalogueConfig::default() };
+        for account in &mut catalogue.accounts {
+            account.slots = setting.slots;
+            account.model_slots.clear();
+            account.submits = None;
+        }
+        for model in &mut catalogue.models {
+            model.usual_duration_ms = u64::try_from(setting.duration.as_millis()).unwrap();
+        }
+        let catalogue = Catalogue::new(catalogue, db.pool.clone()).unwrap();
+        let tenancy = Tenancy::new(db.pool.clone(), TenancyConfig::default()).unwrap();
+        let mut mock = MockConfig::new(provider.url());
+        mock.look_up = setting.look_up;
+        mock.poll_interval = Duration::from_millis(100);
+        mock.limits.submit = setting.submit_limit;
+        let adapter: Arc<dyn Provider> =
+            Arc::new(MockProvider::new(account_id(), mock, fetch.clone(), Arc::new(SystemClock)));
+        let providers = Providers::new([adapter]).unwrap();
+        let (tenant, user, account) = (TenantId::generate(), UserId::generate(), AccountId::generate());
+        let world = Self {
+            control,
+            task_state,
+            provider,
+            tenant,
+            user,
+            account,
+            catalogue,
+            tenancy,
+            providers,
+            media,
+            fetch,
+            setting,
+            storage,
+            _redis: redis,
+            db,
+        };
+        world.add_tenant().await;
+        world
+    }
+
+    async fn add_tenant(&self) {
+        let (pool, account, user) = (&self.db.pool, self.account, self.user);
+        sqlx::query(
+            "INSERT INTO tenants (id, name, account_id, tier) VALUES ($1, 't', gen_random_uuid(), $2)",
+        )
+        .bind(self.tenant.as_uuid())
+        .bind(self.setting.tier)
+        .execute(pool)
+        .await
+        .unwrap();
+        sqlx::query("INSERT INTO users (id, tenant_id, name, account_id) VALUES ($1, $2, 'u', $3)")
+            .bind(user.as_uuid())
+            .bind(self.tenant.as_uuid())
+            .bind(account.as_uuid())
+            .execute(pool)
+            .await
+            .unwrap();
+        pg::transact(pool, move |conn| {
+            Box::pin(async move {
+                ledger::open_account(conn, account, AccountOwner::User(user)).await?;
+                let new = NewGrant {
+                    id: GrantId::generate(),
+                    account,
+                    category: "test".to_owned(),
+                    priority: 100,
+                    expires_at: None,
+                    source: "test".to_owned(),
+                    amount: Credits::new(1_000_000).unwrap(),
+                };
+                ledger::grant(conn, &new).await?;
+                Ok::<_, GrantError>(())
+            })
+        })
+        .await
+        .unwrap();
+    }
+
+    /// Starts a scheduler under its own name.
+    pub(crate) fn scheduler(&self, name: &str) -> Running {
+        let (scheduler, nudge) = Scheduler::new(SchedulerParts {
+            task_state: self.task_state.clone(),
+            control: self.control.clone(),
+            catalogue: self.catalogue.clone(),
+            tenancy: self.tenancy.clone(),
+            providers: self.providers.clone(),
+            media: self.media.clone(),
+            bus: bus::connect("postgres", self.db.pool.clone()).unwrap(),
+            worker_id: name.parse().unwrap(),
+            config: self.setting.scheduler.clone(),
+            clock: Arc::new(SystemClock),
+            seed: 7,
+        })
+        .unwrap();
+        let (loops, shutdown) = (scheduler.loops(), CancellationToken::new());
+        let run = tokio::spawn(scheduler.run(shutdown.clone()));
+        Running { nudge, loops, shutdown, run }
+    }
+
+    /// Submits as generation would: tasks, holds, open counts and messages in one transaction.
+    pub(crate) async fn submit(&self, count: usize, order: Order) -> Vec<TaskId> {
+        let tasks: Vec<NewTask> = (0..count).map(|_| self.new_task(&order)).collect();
+        let ids = tasks.iter().map(|t| t.task).collect();
+        let (tenant, user, account) = (self.tenant, self.user, self.account);
+        pg::transact(&self.db.pool, move |conn| {
+            Box::pin(async move {
+                let now = pg::now(conn).await?;
+                let mut funds = ledger::lock(conn, &[account]).await?;
+                let mut open: OpenCounts =
+                    ledger::lock_open(conn, &[Subject::Tenant(tenant), Subject::User(user)]).await?;
+                for task in &tasks {
+                    funds.try_hold(account, task.task, task.price).unwrap();
+                    open.try_add((tenant, u32::MAX), (user, u32::MAX)).unwrap();
+                }
+                task_state::create(conn, &tasks, now).await?;
+                ledger::write_holds(conn, funds).await?;
+                ledger::write_open(conn, &open).await
+            })
+        })
+        .await
+        .unwrap();
+        ids
+    }
+
+    pub(crate) async fn submit_one(&self, order: Order) -> TaskId {
+        self.submit(1, order).await[0]
+    }
+
+    fn new_task(&self, order: &Order) -> NewTask {
+        NewTask {
+            task: TaskId::generate(),
+            tenant: self.tenant,
+            user: self.user,
+            project: None,
+            account: self.account,
+            model: order.model.parse().unwrap(),
+            price: Credits::new(PRICE).unwrap(),
+            inputs: Inputs {
+                prompt: order.prompt.to_owned(),
+                negative_prompt: None,
+                duration_seconds: 5,
+                resolution: "720p".to_owned(),
+                aspect_ratio: None,
+                seed: None,
+                tags: Vec::new(),
+            },
+            deadline_seconds: order.deadline_seconds,
+            priority: 0,
+            traceparent: None,
+        }
+    }
+
+    /// Records the wish to cancel, as generation would. What the task is after it, or why not.
+    pub(crate) async fn cancel(&self, task: TaskId) -> Result<Arc<TaskRecord>, Refusal> {
+        let wish = Move {
+            task,
+            expect: Expect::AnyState,
+            event: Event::CancelRequested,
+            detail: MoveDetail::default(),
+        };
+        match self.task_state.advance(wish).await.unwrap() {
+            MoveOutcome::Moved(record) => Ok(record),
+            MoveOutcome::Refused(refusal, _) => Err(refusal),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) async fn record(&self, task: TaskId) -> TaskRecord {
+        self.task_state.record(task).await.unwrap().unwrap()
+    }
+
+    pub(crate) async fn until(&self, task: TaskId, status: TaskStatus) -> TaskRecord {
+        wait_for(&format!("{task} to be {status}"), PATIENCE, || async {
+            let record = self.record(task).await;
+            assert!(
+                record.snapshot.status == status || !record.snapshot.status.is_terminal(),
+                "{task} ended {} instead of {status}: {:?}",
+                record.snapshot.status,
+                record.snapshot.error_code
+            );
+            (record.snapshot.status == status).then_some(record)
+        })
+        .await
+    }
+
+    /// Waits until all tasks have ended.
+    pub(crate) async fn ended(&self, tasks: &[TaskId]) -> Vec<TaskRecord> {
+        wait_for("all tasks to end", PATIENCE, || async {
+            let records = self.task_state.records(tasks).await.unwrap();
+            let all = records.iter().all(|record| record.snapshot.status.is_terminal());
+            all.then_some(records)
+        })
+        .await
+    }
+
+    /// Waits until no attempt is open any more and Redis holds no slot.
+    pub(crate) async fn quiet(&self) {
+        wait_until("every attempt to be closed", PATIENCE, || async {
+            self.task_state.open_attempts(None, 10).await.unwrap().is_empty()
+        })
+        .await;
+        let sets = [SlotSet::Account(account_id()), SlotSet::Tenant(self.tenant)];
+        wait_until("every slot to be given back", PATIENCE, || async {
+            self.control.slot_members(&sets).await.unwrap().iter().all(Vec::is_empty)
+        })
+        .await;
+    }
+
+    pub(crate) async fn events(&self, task: TaskId) -> Vec<EventType> {
+        let events = self.task_state.events(task, 0).await.unwrap();
+        events.iter().map(|event| event.event_type).collect()
+    }
+
+    pub(crate) async fn balance(&self) -> Balance {
+        Ledger::new(self.db.pool.clone()).balance(self.account).await.unwrap()
+    }
+
+    /// Every invariant that the stores' owners know.
+    pub(crate) async fn audit(&self) {
+        let media = self.media.clone();
+        let violations: Vec<Violation> = pg::read_snapshot(&self.db.pool, move |conn| {
+            Box::pin(async move {
+                let mut found = ledger::audit(conn).await?;
+                found.extend(task_state::audit::audit(conn, Duration::from_secs(5)).await?);
+                found.extend(media.audit(conn).await?);
+                Ok::<_, PgError>(found)
+            })
+        })
+        .await
+        .unwrap();
+        assert!(violations.is_empty(), "{violations:#?}");
+    }
+
+    /// Puts fault rules in place.
+    pub(crate) async fn faults(&self, rules: Value) {
+        self.provider_call(Method::PUT, "faults", rules).await;
+    }
+
+    pub(crate) async fn model(&self, model: &str, change: Value) {
+        self.provider_call(Method::PUT, &format!("models/{model}"), change).await;
+    }
+
+    /// What the provider has seen.
+    pub(crate) async fn stats(&self) -> Value {
+        self.provider_call(Method::GET, "stats", Value::Null).await
+    }
+
+    pub(crate) async fn stat(&self, name: &str) -> u64 {
+        self.stats().await[name].as_u64().unwrap()
+    }
+
+    async fn provider_call(&self, method: Method, path: &str, body: Value) -> Value {
+        let body = if body.is_null() { bytes::Bytes::new() } else { body.to_string().into() };
+        let url = format!("{}/_control/{path}", self.provider.url());
+        let limits = Limits { total: PATIENCE, idle: PATIENCE, bytes_max: 16 << 20, redirects_max: 0 };
+        let request =
+            Request { method, url: &url, headers: HeaderMap::new(), body, guard: SendGuard::open() };
+        let response = self.fetch.request(request, limits).await.unwrap();
+        assert!(response.status.is_success(), "{path}: {:?}", response.body);
+        serde_json::from_slice(&response.body).unwrap_or(Value::Null)
+    }
+}
+
+pub(crate) fn account_id() -> ProviderAccountId {
+    "mock".parse().unwrap()
+}
+
+pub(crate) fn model_name(name: &str) -> ModelName {
+    name.parse().unwrap()
+}
