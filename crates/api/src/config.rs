@@ -40,6 +40,9 @@ pub struct ApiConfig {
     pub store_wait_ms_max: u64,
     /// Requests per address, in process. None is unlimited.
     pub ip: Option<Bucket>,
+    /// Writes per address over all processes, counted in Redis; submits are counted there by the admission. None is
+    /// unlimited.
+    pub ip_window: Option<IpWindow>,
     /// Wrong credentials per address. None is unlimited.
     pub failed_auth: Option<FailedAuth>,
     /// Seconds between two comments on an idle stream.
@@ -50,6 +53,15 @@ pub struct ApiConfig {
     pub streams_max: usize,
     /// Whether `/admin` is served here; false when it has a listener of its own.
     pub admin: bool,
+}
+
+/// Requests of one address within a sliding window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IpWindow {
+    /// How many.
+    pub limit: u32,
+    /// The window in milliseconds.
+    pub window_ms: u32,
 }
 
 /// Wrong credentials that an address may present within a window.
@@ -75,6 +87,7 @@ impl Default for ApiConfig {
             store_in_flight_max: 32,
             store_wait_ms_max: 1_000,
             ip: Some(Bucket::per_second(2_000, 4_000)),
+            ip_window: Some(IpWindow { limit: 20_000, window_ms: 10_000 }),
             failed_auth: Some(FailedAuth { limit: 20, window_ms: 60_000 }),
             stream_comment_seconds: 10,
             stream_reread_seconds: 10,
@@ -125,6 +138,7 @@ impl ApiConfig {
             ("stream_comment_seconds", self.stream_comment_seconds == 0),
             ("stream_reread_seconds", self.stream_reread_seconds == 0),
             ("ip", self.ip.is_some_and(|ip| ip.capacity == 0 || ip.refill == 0 || ip.per_ms == 0)),
+            ("ip_window", self.ip_window.is_some_and(|w| w.limit == 0 || w.window_ms == 0)),
             ("failed_auth", self.failed_auth.is_some_and(|f| f.limit == 0 || f.window_ms == 0)),
         ] {
             if zero {
@@ -158,8 +172,7 @@ mod tests {
         assert_eq!(config(|c| c.in_flight_max = 0), Err(ConfigError::Zero("in_flight_max")));
         assert_eq!(config(|c| c.cors_origins = vec!["https://a.example".into()]), Ok(()));
         for bad in ["*", "https://a.example/", "https://a.example/x", "a.example"] {
-            let mut config = ApiConfig::default();
-            config.cors_origins = vec![bad.into()];
+            let config = ApiConfig { cors_origins: vec![bad.into()], ..ApiConfig::default() };
             assert_eq!(config.check(), Err(ConfigError::Origin(bad.into())));
         }
     }

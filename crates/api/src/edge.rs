@@ -7,7 +7,8 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::{Arc, OnceLock},
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -17,10 +18,14 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use chrono::{DateTime, Utc};
 use domain::TaskId;
+use futures::FutureExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use tokio::time::timeout;
 
 use crate::{
+    gate::Pass,
     limits::LimitLines,
     problem::{Code, Problem},
     state::ApiState,
@@ -43,6 +48,7 @@ struct Facts {
     arrived: Instant,
     limits: OnceLock<LimitLines>,
     task: OnceLock<TaskId>,
+    place: Mutex<Option<Pass>>,
 }
 
 impl RequestContext {
@@ -53,7 +59,14 @@ impl RequestContext {
             arrived: Instant::now(),
             limits: OnceLock::new(),
             task: OnceLock::new(),
+            place: Mutex::new(None),
         }))
+    }
+
+    /// A request from this address.
+    #[cfg(test)]
+    pub(crate) fn for_test(address: IpAddr) -> Self {
+        Self::new(HeaderValue::from_static("req_test"), address)
     }
 
     /// The request's id: ours, or the client's if it is decent.
@@ -76,6 +89,15 @@ impl RequestContext {
         let _ = self.0.limits.set(lines);
     }
 
+    /// Gives back the place of this request among those that are being answered: it only waits now.
+    pub(crate) fn leave_gate(&self) {
+        self.0.place.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    fn enter_gate(&self, place: Pass) {
+        *self.0.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+    }
+
     /// The task that the request turned out to be about, for the log.
     pub(crate) fn note_task(&self, task: TaskId) {
         let _ = self.0.task.set(task);
@@ -95,15 +117,12 @@ pub(crate) async fn edge(State(state): State<ApiState>, mut request: Request, ne
     let mut response = if declared.is_some_and(|length| length > config.body_bytes_max) {
         too_large(config.body_bytes_max).into_response()
     } else {
-        let limit = Duration::from_secs(config.request_seconds_max);
-        match tokio::time::timeout(limit, next.run(request)).await {
-            Ok(response) => response,
-            Err(_) => Problem::unavailable("The answer took too long; it is not known what was done.").into_response(),
-        }
+        admit(&state, &context, request, next).await
     };
+    context.leave_gate();
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         log_problem(&problem, &context, &method, &response);
-        write_problem(&problem, &context, &mut response);
+        write_problem(&problem, &context, state.clock().now(), &mut response);
     }
     finish(&state, &context, &mut response);
     let ended = context.arrived().elapsed();
@@ -117,6 +136,30 @@ pub(crate) async fn edge(State(state): State<ApiState>, mut request: Request, ne
     );
     response
 }
+
+/// Answers the request if there is room for it. Whether this process is alive is asked of it most urgently when it is
+/// overloaded, so health has no gate.
+async fn admit(state: &ApiState, context: &RequestContext, request: Request, next: Next) -> Response {
+    if !matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics") {
+        match state.in_flight().pass().await {
+            Ok(place) => context.enter_gate(place),
+            Err(problem) => return problem.into_response(),
+        }
+    }
+    let limit = Duration::from_secs(state.config().request_seconds_max);
+    match timeout(limit, AssertUnwindSafe(next.run(request)).catch_unwind()).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(_)) => Problem::internal(Panicked).into_response(),
+        Err(_) => {
+            Problem::unavailable("The answer took too long; it is not known what was done.").into_response()
+        }
+    }
+}
+
+/// What the panic hook has logged already; the request still gets an answer, and the process goes on.
+#[derive(Debug, thiserror::Error)]
+#[error("a handler panicked")]
+struct Panicked;
 
 pub(crate) fn too_large(max: u64) -> Problem {
     Problem::new(Code::PayloadTooLarge, format!("A body has at most {max} bytes."))
@@ -163,7 +206,8 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
     };
     headers.get(REQUEST_ID).filter(decent).cloned().unwrap_or_else(|| {
         let text = format!("req_{}", uuid::Uuid::now_v7().as_simple());
-        HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).unwrap_or(HeaderValue::from_static("req_none"))
+        HeaderValue::from_maybe_shared(bytes::Bytes::from(text))
+            .unwrap_or(HeaderValue::from_static("req_none"))
     })
 }
 
@@ -173,7 +217,7 @@ fn declared_length(headers: &HeaderMap) -> Option<u64> {
 
 fn log_problem(problem: &Problem, context: &RequestContext, method: &Method, response: &Response) {
     let status = response.status();
-    let causes = problem.cause().map(|cause| chain(cause));
+    let causes = problem.cause().map(chain);
     if status.is_server_error() {
         tracing::error!(
             request_id = context.id(),
@@ -205,8 +249,8 @@ fn chain(error: &(dyn std::error::Error + Send + Sync)) -> String {
     text
 }
 
-fn write_problem(problem: &Problem, context: &RequestContext, response: &mut Response) {
-    let body = serde_json::to_vec(&problem.body(context.id())).unwrap_or_default();
+fn write_problem(problem: &Problem, context: &RequestContext, now: DateTime<Utc>, response: &mut Response) {
+    let body = serde_json::to_vec(&problem.body(context.id(), now)).unwrap_or_default();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));

@@ -10,7 +10,7 @@ pub(crate) mod id;
 pub(crate) mod idempotency;
 pub(crate) mod params;
 
-pub(crate) use auth::{Auth, Reader};
+pub(crate) use auth::{Auth, Reader, Writer};
 pub(crate) use body::Body;
 pub(crate) use id::Id;
 pub(crate) use idempotency::IdempotencyKey;

@@ -23,13 +23,13 @@ use crate::{limits::LimitLines, view::Millis};
 
 /// What is wrong with one member or parameter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct FieldError {
+pub(crate) struct FieldError {
     /// The member, parameter or header, such as `duration_seconds`.
-    pub field: String,
-    /// What is wrong in one word, such as `missing`, `unknown`, `doubled`, `out_of_range`.
-    pub code: Cow<'static, str>,
+    pub(crate) field: String,
+    /// What is wrong in one word, such as `required`, `unknown`, `duplicate`, `out_of_range`.
+    pub(crate) code: Cow<'static, str>,
     /// What is wrong in a sentence.
-    pub message: String,
+    pub(crate) message: String,
 }
 
 impl FieldError {
@@ -46,8 +46,8 @@ pub(crate) struct RefusedBy {
     pub(crate) policy: Cow<'static, str>,
     /// Its size: requests per window, or things at once.
     pub(crate) limit: u64,
-    /// When it is whole again, where that is known.
-    pub(crate) reset: Option<DateTime<Utc>>,
+    /// Until it is whole again, where that is a matter of time.
+    pub(crate) reset: Option<Duration>,
 }
 
 /// A refusal: what the client is told, and the cause that only the log sees.
@@ -120,8 +120,11 @@ impl Problem {
 
     /// A fault of ours.
     pub(crate) fn internal(cause: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::new(Code::Internal, "Something went wrong on our side. Quote the request id when you report it.")
-            .because(cause)
+        Self::new(
+            Code::Internal,
+            "Something went wrong on our side. Quote the request id when you report it.",
+        )
+        .because(cause)
     }
 
     pub(crate) fn because(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
@@ -165,7 +168,7 @@ impl Problem {
     }
 
     /// The body, for the answer itself or as a member of another one.
-    pub(crate) fn body(&self, request_id: &str) -> ProblemBody {
+    pub(crate) fn body(&self, request_id: &str, now: DateTime<Utc>) -> ProblemBody {
         let Inner { code, detail, errors, refused_by, credits, retry_after, .. } = &*self.0;
         ProblemBody {
             kind: code.page(),
@@ -179,7 +182,7 @@ impl Problem {
             scope: refused_by.as_ref().map(|limit| limit.scope.as_str()),
             policy: refused_by.as_ref().map(|limit| limit.policy.to_string()),
             limit: refused_by.as_ref().map(|limit| limit.limit),
-            reset: refused_by.as_ref().and_then(|limit| limit.reset).map(Millis),
+            reset: refused_by.as_ref().and_then(|limit| limit.reset).map(|reset| Millis(now + reset)),
             retry_after_ms: retry_after.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
             required: credits.map(|figures| figures.required),
             available: credits.map(|figures| figures.available),
@@ -228,7 +231,7 @@ pub(crate) fn whole_seconds(wait: Duration) -> u64 {
 pub(crate) struct ProblemBody {
     /// The page of this code.
     #[serde(rename = "type")]
-    #[schema(value_type = String, format = UriReference, examples("/problems/not_found"))]
+    #[schema(value_type = String, examples("/problems/not_found"))]
     kind: String,
     /// The code in words.
     #[schema(value_type = String)]
@@ -293,22 +296,24 @@ mod tests {
                 scope: LimitScope::User,
                 policy: "user".into(),
                 limit: 5,
-                reset: Some(DateTime::UNIX_EPOCH),
+                reset: Some(Duration::from_secs(60)),
             });
-        insta::assert_json_snapshot!(problem.body("req_1"));
+        insta::assert_json_snapshot!(problem.body("req_1", DateTime::UNIX_EPOCH));
         assert_eq!(problem.into_response().headers()[header::RETRY_AFTER], "12");
     }
 
     #[test]
     fn a_bad_member_is_named() {
         let problem = Problem::field("duration_seconds", "out_of_range", "must be from 1 to 10");
-        insta::assert_json_snapshot!(problem.body("req_1"));
+        insta::assert_json_snapshot!(problem.body("req_1", DateTime::UNIX_EPOCH));
     }
 
     #[test]
     fn a_cause_is_never_told() {
         let problem = Problem::internal(std::io::Error::other("password=hunter2"));
-        assert!(!serde_json::to_string(&problem.body("req_1")).unwrap().contains("hunter2"));
+        assert!(
+            !serde_json::to_string(&problem.body("req_1", DateTime::UNIX_EPOCH)).unwrap().contains("hunter2")
+        );
         assert!(problem.cause().unwrap().to_string().contains("hunter2"));
     }
 }

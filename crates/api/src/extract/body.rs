@@ -71,7 +71,11 @@ fn is_json(content_type: &str) -> bool {
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice::<IgnoredAny>(bytes).map_err(|error| {
-        Problem::malformed(format!("The body is not JSON (line {}, column {}).", error.line(), error.column()))
+        Problem::malformed(format!(
+            "The body is not JSON (line {}, column {}).",
+            error.line(),
+            error.column()
+        ))
     })?;
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(Problem::field("", "wrong_type", "the body must be an object"));
@@ -90,11 +94,11 @@ fn field_problem(path: &str, error: &serde_json::Error) -> Problem {
     let message = text.split(" at line ").next().unwrap_or_default().to_owned();
     let quoted = message.split('`').nth(1).unwrap_or_default();
     let (field, code) = if message.starts_with("missing field") {
-        (join(path, quoted), "missing")
+        (join(path, quoted), "required")
     } else if message.starts_with("unknown field") {
         (path.to_owned(), "unknown")
     } else if message.starts_with("duplicate field") {
-        (join(path, quoted), "doubled")
+        (join(path, quoted), "duplicate")
     } else if message.starts_with("invalid type") {
         (path.to_owned(), "wrong_type")
     } else {
@@ -118,6 +122,7 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only its parsing is looked at")]
     struct Grant {
         credits: u64,
         #[serde(default)]
@@ -126,12 +131,23 @@ mod tests {
 
     fn refusal(body: &str) -> (Code, serde_json::Value) {
         let problem = parse::<Grant>(body.as_bytes()).unwrap_err();
-        (problem.code(), serde_json::to_value(problem.body("r")).unwrap()["errors"].clone())
+        (
+            problem.code(),
+            serde_json::to_value(problem.body("r", chrono::DateTime::UNIX_EPOCH)).unwrap()["errors"].clone(),
+        )
     }
 
     #[test]
     fn what_is_not_json_cannot_be_read() {
-        for body in ["", "x", "{", "{\"credits\":NaN}", "{\"credits\":1} x", "\u{FEFF}{\"credits\":1}", "{'credits':1}"] {
+        for body in [
+            "",
+            "x",
+            "{",
+            "{\"credits\":NaN}",
+            "{\"credits\":1} x",
+            "\u{FEFF}{\"credits\":1}",
+            "{'credits':1}",
+        ] {
             assert_eq!(refusal(body).0, Code::MalformedRequest, "{body}");
         }
     }
@@ -139,9 +155,9 @@ mod tests {
     #[test]
     fn what_is_json_and_wrong_is_named() {
         for (body, field, code) in [
-            (r#"{"credits":1,"credits":2}"#, "credits", "doubled"),
+            (r#"{"credits":1,"credits":2}"#, "credits", "duplicate"),
             (r#"{"credits":1,"colour":2}"#, "colour", "unknown"),
-            (r"{}", "credits", "missing"),
+            (r"{}", "credits", "required"),
             (r#"{"credits":"1"}"#, "credits", "wrong_type"),
             (r#"{"credits":-1}"#, "credits", "invalid"),
             (r#"{"credits":1.5}"#, "credits", "wrong_type"),
@@ -152,7 +168,11 @@ mod tests {
         ] {
             let (problem, errors) = refusal(body);
             assert_eq!(problem, Code::ValidationFailed, "{body}");
-            assert_eq!((&errors[0]["field"], &errors[0]["code"]), (&field.into(), &code.into()), "{body} {errors}");
+            assert_eq!(
+                (&errors[0]["field"], &errors[0]["code"]),
+                (&field.into(), &code.into()),
+                "{body} {errors}"
+            );
         }
     }
 
@@ -172,13 +192,20 @@ mod tests {
             check_headers(&headers).map_err(|problem| problem.code())
         };
         assert_eq!(headers(&[("content-type", "application/json; charset=utf-8")]), Ok(()));
-        assert_eq!(headers(&[("content-type", "application/vnd.x+json"), ("content-encoding", "identity")]), Ok(()));
+        assert_eq!(
+            headers(&[("content-type", "application/vnd.x+json"), ("content-encoding", "identity")]),
+            Ok(())
+        );
         for bad in [
             &[][..],
             &[("content-type", "text/plain")],
             &[("content-type", "application/json"), ("content-type", "text/plain")],
             &[("content-type", "application/json"), ("content-encoding", "gzip")],
-            &[("content-type", "application/json"), ("content-encoding", "identity"), ("content-encoding", "br")],
+            &[
+                ("content-type", "application/json"),
+                ("content-encoding", "identity"),
+                ("content-encoding", "br"),
+            ],
         ] {
             assert_eq!(headers(bad), Err(Code::UnsupportedMediaType), "{bad:?}");
         }

@@ -3,9 +3,14 @@
 use std::{fmt::Display, str::FromStr};
 
 use axum::extract::FromRequestParts;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::request::Parts;
 
 use crate::problem::{FieldError, Problem};
+
+/// Items of a page unless the client says otherwise, and at most.
+pub(crate) const LIMIT_DEFAULT: u16 = 20;
+pub(crate) const LIMIT_MAX: u16 = 100;
 
 /// The query string, taken apart. Routes take their parameters out by name; what is left then is unknown.
 #[derive(Debug)]
@@ -30,7 +35,7 @@ impl Params {
             std::mem::take(&mut self.pairs).into_iter().partition(|(key, _)| key == name);
         self.pairs = rest;
         if found.len() > 1 {
-            self.errors.push(FieldError::new(name, "doubled", "may be given only once"));
+            self.errors.push(FieldError::new(name, "duplicate", "may be given only once"));
         }
         found.into_iter().next().map(|(_, value)| value)
     }
@@ -41,7 +46,9 @@ impl Params {
         T::Err: Display,
     {
         let Some(text) = self.text(name) else { return Ok(None) };
-        text.parse().map(Some).map_err(|error: T::Err| Problem::malformed(format!("`{name}` can't be read: {error}.")))
+        text.parse()
+            .map(Some)
+            .map_err(|error: T::Err| Problem::malformed(format!("`{name}` can't be read: {error}.")))
     }
 
     /// Takes a whole number out that must lie in a range.
@@ -56,6 +63,22 @@ impl Params {
             self.errors.push(FieldError::new(name, "out_of_range", message));
         }
         Ok(number)
+    }
+
+    /// Takes a list out whose items are separated by commas.
+    pub(crate) fn list<T: FromStr>(&mut self, name: &'static str) -> Result<Option<Vec<T>>, Problem>
+    where
+        T::Err: Display,
+    {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        let items: Result<Vec<T>, _> = text.split(',').map(str::parse).collect();
+        items.map(Some).map_err(|error| Problem::malformed(format!("`{name}` can't be read: {error}.")))
+    }
+
+    /// Takes the size of a page out.
+    pub(crate) fn limit(&mut self, default: u16) -> Result<u16, Problem> {
+        let limit = self.number("limit", 1..=u64::from(LIMIT_MAX))?;
+        Ok(limit.and_then(|limit| u16::try_from(limit).ok()).unwrap_or(default))
     }
 
     /// Notes that a parameter's value is not acceptable.
@@ -94,6 +117,45 @@ fn parse<T: QueryParams>(query: &str) -> Result<T, Problem> {
     let taken = T::take(&mut params)?;
     params.finish()?;
     Ok(taken)
+}
+
+/// Where a page begins in a list that is ordered by its ids: behind this one. Opaque to clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IdCursor<T>(pub(crate) T);
+
+/// A text that is no cursor of ours.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("not a cursor that this list has given out")]
+pub(crate) struct BadCursor;
+
+impl<T: Display> Display for IdCursor<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&URL_SAFE_NO_PAD.encode(self.0.to_string()))
+    }
+}
+
+impl<T: FromStr> FromStr for IdCursor<T> {
+    type Err = BadCursor;
+
+    fn from_str(text: &str) -> Result<Self, BadCursor> {
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| BadCursor)?;
+        let id = std::str::from_utf8(&bytes).map_err(|_| BadCursor)?;
+        id.parse().map(Self).map_err(|_| BadCursor)
+    }
+}
+
+/// The parameters of a list that has no filters.
+#[derive(Debug)]
+pub(crate) struct PageOf<T> {
+    pub(crate) after: Option<T>,
+    pub(crate) limit: u16,
+}
+
+impl<T: FromStr> QueryParams for PageOf<T> {
+    fn take(params: &mut Params) -> Result<Self, Problem> {
+        let after = params.take::<IdCursor<T>>("cursor")?.map(|cursor| cursor.0);
+        Ok(Self { after, limit: params.limit(LIMIT_DEFAULT)? })
+    }
 }
 
 /// A route without parameters.
@@ -147,6 +209,6 @@ mod tests {
     #[test]
     fn every_bad_parameter_is_named() {
         let problem = parse::<Wait>("wait=99&a=1&b=2").unwrap_err();
-        insta::assert_json_snapshot!(problem.body("req_1"));
+        insta::assert_json_snapshot!(problem.body("req_1", chrono::DateTime::UNIX_EPOCH));
     }
 }

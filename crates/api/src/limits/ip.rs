@@ -90,7 +90,8 @@ impl KeyExtractor for Slots {
     type Key = u16;
 
     fn extract<T>(&self, request: &Request<T>) -> Result<u16, GovernorError> {
-        let context = request.extensions().get::<RequestContext>().ok_or(GovernorError::UnableToExtractKey)?;
+        let context =
+            request.extensions().get::<RequestContext>().ok_or(GovernorError::UnableToExtractKey)?;
         Ok(self.of(context.address()))
     }
 }
@@ -128,7 +129,7 @@ fn refusal(error: &GovernorError, bucket: Bucket) -> Response {
             scope: LimitScope::Ip,
             policy: "ip".into(),
             limit: bucket.capacity.into(),
-            reset: None,
+            reset: Some(bucket.window()),
         })
         .with_limits(&LimitLines(vec![line]))
         .into_response()
@@ -166,7 +167,10 @@ mod tests {
         assert_eq!(proxies(2).client(ip("10.0.0.1"), &headers), ip("1.2.3.4"));
         assert_eq!(proxies(9).client(ip("10.0.0.1"), &headers), ip("10.0.0.1"));
         assert_eq!(proxies(1).client(ip("10.0.0.1"), &forwarded(&["unknown"])), ip("10.0.0.1"));
-        assert_eq!(proxies(1).client(ip("::ffff:10.0.0.1"), &forwarded(&["[2001:db8::1]:80"])), ip("2001:db8::1"));
+        assert_eq!(
+            proxies(1).client(ip("::ffff:10.0.0.1"), &forwarded(&["[2001:db8::1]:80"])),
+            ip("2001:db8::1")
+        );
     }
 
     #[test]

@@ -102,7 +102,7 @@ fn refusal(bucket: Bucket, wait: Duration) -> Problem {
             scope: LimitScope::Key,
             policy: POLICY.into(),
             limit: bucket.capacity.into(),
-            reset: None,
+            reset: Some(bucket.window()),
         })
         .with_limits(&lines(bucket, 0))
 }
@@ -122,7 +122,7 @@ mod tests {
             let lines = limits.charge(&key, bucket).unwrap().unwrap();
             assert_eq!(lines.0[0].remaining, left);
         }
-        let refused = limits.charge(&key, bucket).unwrap_err().body("r");
+        let refused = limits.charge(&key, bucket).unwrap_err().body("r", chrono::DateTime::UNIX_EPOCH);
         let wait_ms = serde_json::to_value(&refused).unwrap()["retry_after_ms"].as_u64().unwrap();
         assert!((59_000..=60_000).contains(&wait_ms), "{wait_ms}");
         let other = Credential::BrowserToken(TokenId::generate());

@@ -36,6 +36,11 @@ macro_rules! codes {
                 match self { $(Self::$name => $title,)* }
             }
 
+            /// The code of that text.
+            fn of(text: &str) -> Option<Self> {
+                match text { $($text => Some(Self::$name),)* _ => None }
+            }
+
             /// The path of its page.
             pub(crate) fn page(self) -> String {
                 match self { $(Self::$name => concat!("/problems/", $text).to_owned(),)* }
@@ -87,4 +92,17 @@ codes! {
     Internal = "internal", INTERNAL_SERVER_ERROR, true, "Something went wrong";
     /// Overload, or something that is needed is away.
     Unavailable = "unavailable", SERVICE_UNAVAILABLE, true, "The service is busy";
+}
+
+/// A text that is no code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a problem code")]
+pub struct UnknownCode;
+
+impl std::str::FromStr for Code {
+    type Err = UnknownCode;
+
+    fn from_str(text: &str) -> Result<Self, UnknownCode> {
+        Self::of(text).ok_or(UnknownCode)
+    }
 }

@@ -210,7 +210,10 @@ impl<'a> TaskView<'a> {
         let mut hash = Sha256::new();
         hash.update(self.wait_reason.map_or("", WaitReason::as_str));
         if let Some(WaitDetailView { used, limit, until }) = &self.wait_detail {
-            hash.update(format!("|{used:?}|{limit:?}|{:?}", until.map(|Millis(until)| until.timestamp_millis())));
+            hash.update(format!(
+                "|{used:?}|{limit:?}|{:?}",
+                until.map(|Millis(until)| until.timestamp_millis())
+            ));
         }
         if let Some(eta) = self.eta {
             hash.update(format!("|{}-{}", eta.from_seconds, eta.to_seconds));

@@ -1,0 +1,4 @@
+//! Stored files.
+
+pub(crate) mod content;
+mod range;
