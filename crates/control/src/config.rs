@@ -201,8 +201,13 @@ mod tests {
 
     #[test]
     fn one_server_is_accepted_in_every_spelling() {
-        for url in ["redis://127.0.0.1", "redis://:p@ss/w0rd@h:6380/3", "redis://user:pw@[::1]:1/0"] {
-            assert!(check(url).is_ok() || url.contains("p@ss"), "{url}: {:?}", check(url));
+        for url in [
+            "redis://127.0.0.1",
+            "redis://:pw@h:6380/3",
+            "redis://user:pw@[::1]:1/0",
+            "unix:///run/redis.sock",
+        ] {
+            assert_eq!(check(url), Ok(()), "{url}");
         }
     }
 

@@ -72,3 +72,70 @@ impl Control {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::future::join_all;
+
+    use super::*;
+    use crate::testing::Corner;
+
+    #[tokio::test]
+    async fn the_limit_is_exact_and_the_log_does_not_grow_with_the_attack() {
+        let corner = Corner::new();
+        let ip: IpAddr = "203.0.113.9".parse().unwrap();
+        let limit = FailedAuthLimit { limit: 5, window_ms: 60_000 };
+        join_all((0..50).map(|_| corner.control.charge_failed_auth(ip, limit))).await;
+        match corner.control.look_failed_auth(ip, limit).await.unwrap() {
+            FailedAuthWindow::Closed { retry_after_ms } => assert!((1..=60_000).contains(&retry_after_ms)),
+            open @ FailedAuthWindow::Open { .. } => panic!("{open:?}"),
+        }
+        let key = corner.keys().ip_auth(ip);
+        assert_eq!(corner.raw::<i64>(&["ZCARD", &key]).await, 5);
+        assert!((1..=60_000).contains(&corner.raw::<i64>(&["PTTL", &key]).await));
+    }
+
+    #[tokio::test]
+    async fn it_opens_again_when_the_oldest_leaves_and_looking_charges_nothing() {
+        let corner = Corner::new();
+        let ip: IpAddr = "203.0.113.10".parse().unwrap();
+        let limit = FailedAuthLimit { limit: 1, window_ms: 300 };
+        for _ in 0..3 {
+            let open = FailedAuthWindow::Open { remaining: 1 };
+            assert_eq!(corner.control.look_failed_auth(ip, limit).await, Ok(open));
+        }
+        let closed = corner.control.charge_failed_auth(ip, limit).await.unwrap();
+        assert!(matches!(closed, FailedAuthWindow::Closed { .. }));
+        testkit::wait_until("the window to pass", Duration::from_secs(5), async || {
+            matches!(corner.control.look_failed_auth(ip, limit).await, Ok(FailedAuthWindow::Open { .. }))
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_log_that_a_hand_left_behind_heals() {
+        let corner = Corner::new();
+        let ip: IpAddr = "203.0.113.11".parse().unwrap();
+        let limit = FailedAuthLimit { limit: 1, window_ms: 60_000 };
+        let key = corner.keys().ip_auth(ip);
+        corner.raw::<()>(&["ZADD", &key, "99999999999999", "from the future"]).await;
+        assert!(matches!(
+            corner.control.look_failed_auth(ip, limit).await,
+            Ok(FailedAuthWindow::Open { .. })
+        ));
+        corner.raw::<()>(&["SET", &key, "of another type"]).await;
+        assert!(matches!(
+            corner.control.look_failed_auth(ip, limit).await,
+            Ok(FailedAuthWindow::Open { .. })
+        ));
+        let now = corner.control.now_ms().await.unwrap().to_string();
+        corner.raw::<()>(&["ZADD", &key, &now, "without an expiry"]).await;
+        assert!(matches!(
+            corner.control.look_failed_auth(ip, limit).await,
+            Ok(FailedAuthWindow::Closed { .. })
+        ));
+        assert!(corner.raw::<i64>(&["PTTL", &key]).await > 0);
+    }
+}

@@ -146,3 +146,87 @@ fn by_account(leases: &[Lease]) -> Vec<Vec<(usize, &Lease)>> {
     }
     accounts.values().flat_map(|leases| leases.chunks(CHUNK).map(<[_]>::to_vec)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Corner, account, model};
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn lease(task: TaskId, fencing_token: i64) -> Lease {
+        Lease {
+            task,
+            attempt_no: 1,
+            fencing_token,
+            worker: "host:1:abc".parse().unwrap(),
+            tenant: TenantId::generate(),
+            user: UserId::generate(),
+            account: account(),
+            model: model(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lease_survives_its_text_form_and_expires_by_itself() {
+        let corner = Corner::new();
+        let mine = lease(TaskId::generate(), 7);
+        assert_eq!(corner.control.put_leases(&[mine.clone()], TTL).await, Ok(vec![Renewal::Renewed]));
+        let of = [(account(), mine.task), (account(), TaskId::generate())];
+        assert_eq!(corner.control.look_leases(&of).await, Ok(vec![Some(mine.clone()), None]));
+        let key = corner.keys().lease(&account(), mine.task);
+        assert!((1..=10_000).contains(&corner.raw::<i64>(&["PTTL", &key]).await));
+        let text: serde_json::Value =
+            serde_json::from_str(&corner.raw::<String>(&["GET", &key]).await).unwrap();
+        assert!(text["expire_at"].as_i64().unwrap() > corner.control.now_ms().await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn renewing_tells_ours_from_gone_and_from_another_owners() {
+        let corner = Corner::new();
+        let (kept, gone, taken) = (TaskId::generate(), TaskId::generate(), TaskId::generate());
+        let mine = [lease(kept, 1), lease(gone, 2), lease(taken, 3)];
+        corner.control.put_leases(&[mine[0].clone(), mine[2].clone()], TTL).await.unwrap();
+        assert_eq!(corner.control.put_leases(&[lease(taken, 4)], TTL).await, Ok(vec![Renewal::Renewed]));
+        let expected = vec![Renewal::Renewed, Renewal::Absent, Renewal::OtherToken(4)];
+        assert_eq!(corner.control.renew_leases(&mine, TTL).await, Ok(expected));
+        assert_eq!(
+            corner.control.look_leases(&[(account(), gone)]).await,
+            Ok(vec![None]),
+            "nothing is restored"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_earlier_owner_neither_takes_nor_removes_a_later_ones_lease() {
+        let corner = Corner::new();
+        let task = TaskId::generate();
+        let (earlier, later) = (lease(task, 9), lease(task, 10));
+        corner.control.put_leases(std::slice::from_ref(&later), TTL).await.unwrap();
+        assert_eq!(
+            corner.control.put_leases(&[earlier.clone()], TTL).await,
+            Ok(vec![Renewal::OtherToken(10)])
+        );
+        corner.control.drop_leases(&[earlier]).await.unwrap();
+        assert_eq!(corner.control.look_leases(&[(account(), task)]).await, Ok(vec![Some(later.clone())]));
+        corner.control.drop_leases(&[later]).await.unwrap();
+        assert_eq!(corner.control.look_leases(&[(account(), task)]).await, Ok(vec![None]));
+    }
+
+    #[tokio::test]
+    async fn many_of_several_accounts_keep_their_places() {
+        let corner = Corner::new();
+        let leases: Vec<_> = (0..1_300)
+            .map(|i| Lease {
+                account: format!("account-{}", i % 3).parse().unwrap(),
+                ..lease(TaskId::generate(), i + 1)
+            })
+            .collect();
+        let half: Vec<_> = leases.iter().step_by(2).cloned().collect();
+        corner.control.put_leases(&half, TTL).await.unwrap();
+        let renewed = corner.control.renew_leases(&leases, TTL).await.unwrap();
+        for (i, renewal) in renewed.into_iter().enumerate() {
+            assert_eq!(renewal, if i % 2 == 0 { Renewal::Renewed } else { Renewal::Absent }, "{i}");
+        }
+    }
+}

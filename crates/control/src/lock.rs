@@ -94,3 +94,36 @@ async fn watch(control: Control, key: String, token: String, ttl: Duration) {
 pub(crate) fn random_token() -> String {
     uuid::Uuid::new_v4().simple().to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Corner;
+
+    #[tokio::test]
+    async fn one_holder_whose_watchdog_keeps_it_until_it_is_dropped() {
+        let corner = Corner::new();
+        let ttl = Duration::from_millis(300);
+        let guard = corner.control.try_lock("poster", 1, ttl).await.unwrap().unwrap();
+        assert!(corner.other().try_lock("poster", 1, ttl).await.unwrap().is_none());
+        assert!(corner.other().try_lock("poster", 2, ttl).await.unwrap().is_some());
+        tokio::time::sleep(ttl * 2).await;
+        assert!(corner.other().try_lock("poster", 1, ttl).await.unwrap().is_none(), "it was not prolonged");
+        drop(guard);
+        testkit::wait_until("the lock", Duration::from_secs(5), async || {
+            corner.other().try_lock("poster", 1, ttl).await.unwrap().is_some()
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn who_lost_a_lock_does_not_release_the_next_holders() {
+        let corner = Corner::new();
+        let ttl = Duration::from_secs(30);
+        let lost = corner.control.try_lock("poster", 1, ttl).await.unwrap().unwrap();
+        let key = corner.keys().lock("poster", 1);
+        corner.raw::<()>(&["SET", &key, "somebody else's", "PX", "30000"]).await;
+        lost.release().await;
+        assert_eq!(corner.raw::<String>(&["GET", &key]).await, "somebody else's");
+    }
+}

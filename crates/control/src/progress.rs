@@ -50,3 +50,23 @@ fn read(text: &str) -> Option<Progress> {
     let (version, percent) = text.split_once(':')?;
     Some(Progress { version: version.parse().ok()?, percent: percent.parse().ok()? })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Corner;
+
+    #[tokio::test]
+    async fn progress_never_goes_back_within_a_version_and_never_to_an_earlier_one() {
+        let corner = Corner::new();
+        let task = TaskId::generate();
+        let steps =
+            [(2, 10, true), (2, 40, true), (2, 30, false), (2, 40, false), (1, 99, false), (3, 5, true)];
+        for (version, percent, later) in steps {
+            let set = corner.control.set_progress(&[(task, Progress { version, percent })]).await;
+            assert_eq!(set, Ok(vec![later]), "{version}:{percent}");
+        }
+        let found = corner.control.get_progress(&[task, TaskId::generate()]).await;
+        assert_eq!(found, Ok(vec![Some(Progress { version: 3, percent: 5 }), None]));
+    }
+}

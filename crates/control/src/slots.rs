@@ -13,6 +13,8 @@ mod grouped;
 mod members;
 mod rebuild;
 mod release;
+#[cfg(test)]
+mod tests;
 mod vouch;
 
 use std::time::Duration;

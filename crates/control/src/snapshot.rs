@@ -84,3 +84,54 @@ impl Control {
 pub(crate) fn count(name: &'static str, by: usize) {
     metrics::counter!(name, "cache" => "snapshot").increment(u64::try_from(by).unwrap_or(u64::MAX));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Corner;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn snapshot(version: i32) -> String {
+        // The prompt tries to pass for a version.
+        format!(r#"{{"prompt":"\"version\":99","inputs":{{"version":98}},"version":{version}}}"#)
+    }
+
+    #[tokio::test]
+    async fn a_later_version_wins_in_whatever_order_they_come() {
+        let corner = Corner::new();
+        let task = TaskId::generate();
+        let set = async |version| {
+            corner.control.set_snapshots(&[(task, version, snapshot(version), TTL)]).await.unwrap()[0]
+        };
+        assert!(set(3).await);
+        assert!(!set(2).await);
+        assert!(set(3).await, "the same version prolongs the entry");
+        assert!(set(4).await);
+        let other = TaskId::generate();
+        assert_eq!(corner.control.get_snapshots(&[task, other]).await, Ok(vec![Some(snapshot(4)), None]));
+        assert!((1..=11_000).contains(&corner.raw::<i64>(&["PTTL", &corner.keys().snapshot(task)]).await));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_is_replaced() {
+        let corner = Corner::new();
+        let task = TaskId::generate();
+        corner.raw::<()>(&["SET", &corner.keys().snapshot(task), "{not json"]).await;
+        assert_eq!(corner.control.set_snapshots(&[(task, 1, snapshot(1), TTL)]).await, Ok(vec![true]));
+    }
+
+    #[tokio::test]
+    async fn a_task_that_appears_is_no_longer_absent() {
+        let corner = Corner::new();
+        let (one, other) = (TaskId::generate(), TaskId::generate());
+        for task in [one, other] {
+            corner.control.mark_absent(task).await.unwrap();
+            assert_eq!(corner.control.is_absent(task).await, Ok(true));
+        }
+        corner.control.set_snapshots(&[(one, 1, snapshot(1), TTL)]).await.unwrap();
+        corner.control.clear_absent(&[other]).await.unwrap();
+        assert_eq!(corner.control.is_absent(one).await, Ok(false));
+        assert_eq!(corner.control.is_absent(other).await, Ok(false));
+    }
+}

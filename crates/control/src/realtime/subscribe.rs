@@ -319,3 +319,89 @@ fn deliver(shared: &Shared, subscribed: &HashMap<String, TenantId>, message: &Ms
         let _ = entry.signals.send(signal);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use domain::TaskId;
+
+    use super::*;
+    use crate::{Projection, testing::Corner};
+
+    const SOON: Duration = Duration::from_secs(5);
+
+    fn change(tenant: TenantId, version: i32) -> Change {
+        Change { tenant, task: TaskId::generate(), version, kind: "running".to_owned(), progress: Some(3) }
+    }
+
+    async fn subscribers(corner: &Corner, tenant: TenantId) -> i64 {
+        let channel = corner.keys().channel(tenant);
+        let (_, count): (String, i64) = corner.raw(&["PUBSUB", "NUMSUB", &channel]).await;
+        count
+    }
+
+    #[tokio::test]
+    async fn watchers_of_a_tenant_share_one_subscription_and_hear_what_another_process_publishes() {
+        let corner = Corner::new();
+        let (tenant, stranger) = (TenantId::generate(), TenantId::generate());
+        let mut watches = [
+            corner.control.watch_tenant(tenant).await,
+            corner.control.watch_tenant(tenant).await,
+            corner.control.watch_tenant(stranger).await,
+        ];
+        assert!(watches.iter().all(TenantWatch::is_live));
+        assert_eq!(subscribers(&corner, tenant).await, 1);
+
+        let changes: Vec<_> = (1..=300).map(|version| change(tenant, version)).collect();
+        corner.other().publish(&changes).await.unwrap();
+        for watch in &mut watches[..2] {
+            for change in &changes {
+                let heard = timeout(SOON, watch.next()).await.unwrap();
+                assert_eq!(heard, Signal::Change(change.clone()));
+            }
+        }
+        // The stranger hears its own first, so nothing else came before.
+        let own = change(stranger, 1);
+        corner.other().publish(std::slice::from_ref(&own)).await.unwrap();
+        assert_eq!(timeout(SOON, watches[2].next()).await.unwrap(), Signal::Change(own));
+
+        let [one, other, _] = watches;
+        drop(one);
+        assert_eq!(subscribers(&corner, tenant).await, 1);
+        drop(other);
+        testkit::wait_until("the subscription to end", SOON, async || {
+            subscribers(&corner, tenant).await == 0
+        })
+        .await;
+        // And again, as a stream that reconnects does.
+        let mut again = corner.control.watch_tenant(tenant).await;
+        corner.control.publish(&changes[..1]).await.unwrap();
+        assert_eq!(timeout(SOON, again.next()).await.unwrap(), Signal::Change(changes[0].clone()));
+    }
+
+    #[tokio::test]
+    async fn a_projection_is_heard_when_its_snapshot_can_be_read() {
+        let corner = Corner::new();
+        let tenant = TenantId::generate();
+        let mut watch = corner.control.watch_tenant(tenant).await;
+        let change = change(tenant, 5);
+        let json = r#"{"version":5}"#.to_owned();
+        let projection = Projection { json: json.clone(), ttl: SOON, change: change.clone() };
+        corner.other().project(&[projection]).await.unwrap();
+        assert_eq!(timeout(SOON, watch.next()).await.unwrap(), Signal::Change(change.clone()));
+        assert_eq!(corner.control.get_snapshots(&[change.task]).await, Ok(vec![Some(json)]));
+        let stream = corner.keys().stream(tenant);
+        assert_eq!(corner.raw::<i64>(&["XLEN", &stream]).await, 1);
+        assert!(corner.raw::<i64>(&["PTTL", &stream]).await > 0);
+    }
+
+    #[tokio::test]
+    async fn who_lags_behind_is_told_to_read_again() {
+        let corner = Corner::new();
+        let tenant = TenantId::generate();
+        let mut watch = corner.control.watch_tenant(tenant).await;
+        let changes: Vec<_> = (1..=1_500).map(|version| change(tenant, version)).collect();
+        corner.control.publish(&changes).await.unwrap();
+        testkit::wait_until("the overflow", SOON, async || watch.signals.len() > LAG_MAX).await;
+        assert_eq!(watch.next().await, Signal::Gap);
+    }
+}
