@@ -22,7 +22,7 @@ mod record;
 mod storage;
 mod sweep;
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU8};
 
 pub use asset::{Asset, outputs_of};
 pub use config::{ConfigError, LinkKeys, MediaConfig, MediaLimits};
@@ -47,6 +47,8 @@ struct Shared {
     storage: Storage,
     pool: PgPool,
     config: MediaConfig,
+    /// Which folder the sweep looks at next.
+    swept: AtomicU8,
 }
 
 impl Media {
@@ -56,7 +58,7 @@ impl Media {
     /// When the address names no storage that this build can use, or the folder cannot be made or written.
     pub fn new(config: MediaConfig, pool: PgPool) -> Result<Self, ConfigError> {
         let storage = Storage::open(&config.storage_url)?;
-        Ok(Self { shared: Arc::new(Shared { storage, pool, config }) })
+        Ok(Self { shared: Arc::new(Shared { storage, pool, config, swept: AtomicU8::new(0) }) })
     }
 
     fn storage(&self) -> &Storage {

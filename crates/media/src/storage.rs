@@ -112,7 +112,10 @@ impl Storage {
         let (objects, path) = (Arc::clone(&self.objects), key.path());
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                if let Err(error) = objects.delete(&path).await {
+                let deleted = objects.delete(&path).await;
+                if let Err(error) = deleted
+                    && !matches!(error, object_store::Error::NotFound { .. })
+                {
                     tracing::debug!(%error, %path, "a temporary file stays for the sweep");
                 }
             });

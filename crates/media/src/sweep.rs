@@ -1,12 +1,6 @@
 //! Removing what crashes left behind: files that were being received or written when the process died.
 
-use std::{
-    ffi::OsStr,
-    fs, io,
-    path::Path,
-    sync::atomic::{AtomicU8, Ordering},
-    time::Duration,
-};
+use std::{ffi::OsStr, fs, io, path::Path, sync::atomic::Ordering, time::Duration};
 
 use crate::{
     Media,
@@ -27,8 +21,7 @@ impl Media {
     /// # Errors
     /// [`StorageError`] when the folder cannot be read.
     pub async fn sweep(&self, older_than: Duration) -> Result<u64, StorageError> {
-        static NEXT_FOLDER: AtomicU8 = AtomicU8::new(0);
-        let folder = NEXT_FOLDER.fetch_add(1, Ordering::Relaxed);
+        let folder = self.shared.swept.fetch_add(1, Ordering::Relaxed);
         let staging = self.storage().root().join(STAGING);
         let outputs = self.storage().root().join(OUTPUTS).join(format!("{folder:02x}"));
         let swept = tokio::task::spawn_blocking(move || {

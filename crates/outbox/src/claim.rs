@@ -4,6 +4,9 @@
 //! its consumer dies it comes back by itself. Claims and acknowledgements commit without waiting for the disk. A
 //! crash may forget them, and then messages come once more, which every handler must bear anyway. That is why these
 //! verbs take the pool and not a connection: inside a caller's transaction they would make its facts forgettable too.
+//!
+//! Rows are named by `= ANY (ARRAY(…))`, which PostgreSQL always answers from the primary key; as a join it may guess
+//! wrong about the size of a table that fills and empties all day.
 
 use std::time::Duration;
 
@@ -40,17 +43,16 @@ pub async fn claim(
 ) -> Result<Vec<Claimed>, PgError> {
     let mut claimed = sqlx::query_as!(
         Claimed,
-        "UPDATE outbox_events AS event
+        "UPDATE outbox_events
          SET visible_at = aiv_now() + make_interval(secs => $3), deliveries = deliveries + 1
-         FROM (
+         WHERE id = ANY (ARRAY(
              SELECT id FROM outbox_events
              WHERE topic = $1 AND visible_at <= aiv_now()
              ORDER BY visible_at, id
              LIMIT $2
              FOR NO KEY UPDATE SKIP LOCKED
-         ) AS due
-         WHERE event.id = due.id AND set_config('synchronous_commit', 'off', true) IS NOT NULL
-         RETURNING event.id, event.key, event.payload, event.deliveries, event.created_at",
+         )) AND (SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL
+         RETURNING id, key, payload, deliveries, created_at",
         topic.as_str(),
         i64::from(max),
         visible_for.as_secs_f64(),
@@ -80,9 +82,9 @@ pub async fn release(pool: &PgPool, ids: &[i64], delay: Duration) -> Result<(), 
 
 async fn set_visible(pool: &PgPool, ids: &[i64], from_now: Duration) -> Result<(), PgError> {
     sqlx::query!(
-        "UPDATE outbox_events AS event SET visible_at = aiv_now() + make_interval(secs => $2)
-         FROM (SELECT id FROM outbox_events WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE) AS held
-         WHERE event.id = held.id AND set_config('synchronous_commit', 'off', true) IS NOT NULL",
+        "UPDATE outbox_events SET visible_at = aiv_now() + make_interval(secs => $2)
+         WHERE id = ANY (ARRAY(SELECT id FROM outbox_events WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE))
+           AND (SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL",
         ids,
         from_now.as_secs_f64(),
     )
@@ -100,9 +102,9 @@ pub async fn ack(pool: &PgPool, ids: &[i64]) -> Result<(), PgError> {
         return Ok(());
     }
     sqlx::query!(
-        "DELETE FROM outbox_events AS event
-         USING (SELECT id FROM outbox_events WHERE id = ANY($1) ORDER BY id FOR UPDATE) AS held
-         WHERE event.id = held.id AND set_config('synchronous_commit', 'off', true) IS NOT NULL",
+        "DELETE FROM outbox_events
+         WHERE id = ANY (ARRAY(SELECT id FROM outbox_events WHERE id = ANY ($1) ORDER BY id FOR UPDATE))
+           AND (SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL",
         ids,
     )
     .execute(pool)
@@ -116,9 +118,8 @@ pub async fn ack(pool: &PgPool, ids: &[i64]) -> Result<(), PgError> {
 /// [`PgError`]; the transaction is then lost.
 pub async fn remove(conn: &mut PgConnection, ids: &[i64]) -> Result<(), PgError> {
     sqlx::query!(
-        "DELETE FROM outbox_events AS event
-         USING (SELECT id FROM outbox_events WHERE id = ANY($1) ORDER BY id FOR UPDATE) AS held
-         WHERE event.id = held.id",
+        "DELETE FROM outbox_events
+         WHERE id = ANY (ARRAY(SELECT id FROM outbox_events WHERE id = ANY ($1) ORDER BY id FOR UPDATE))",
         ids,
     )
     .execute(conn)
