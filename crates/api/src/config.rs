@@ -51,7 +51,8 @@ pub struct ApiConfig {
     pub stream_reread_seconds: u64,
     /// Event streams open at once in this process.
     pub streams_max: usize,
-    /// Whether `/admin` is served here; false when it has a listener of its own.
+    /// Whether `/admin` is served here; false when it has a listener of its own. Not configured but decided by app.
+    #[serde(skip)]
     pub admin: bool,
 }
 

@@ -27,5 +27,5 @@ pub use config::{ApiConfig, ConfigError, FailedAuth, IpWindow};
 pub use health::HealthSource;
 pub use openapi::document_text;
 pub use problem::Code;
-pub use router::{admin_router, router};
+pub use router::{admin_router, router, service_router};
 pub use state::{ApiParts, ApiState};

@@ -37,6 +37,11 @@ pub fn admin_router(state: ApiState) -> Router {
     assemble(admin_routes().merge(service_routes()).split_for_parts().0, state)
 }
 
+/// What a process without the API serves: health, metrics and the pages about them.
+pub fn service_router(state: ApiState) -> Router {
+    assemble(service_routes().split_for_parts().0, state)
+}
+
 /// The document of everything that any listener serves.
 pub(crate) fn document() -> utoipa::openapi::OpenApi {
     let routes = OpenApiRouter::<ApiState>::with_openapi(Base::openapi());

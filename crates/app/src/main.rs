@@ -1,3 +1,40 @@
-//! The binary aivideo: configuration, roles, commands, telemetry, shutdown.
+//! The binary `aivideo`: configuration, roles, commands, telemetry, shutdown.
+//!
+//! `main` parses, assembles and runs; nothing is decided here that another crate could decide. Read [`cli`] for the
+//! commands, [`config`] for what can be set, [`compose`] for how the crates are put together, [`demo`] for the
+//! private servers of `aivideo demo`.
+
+mod cli;
+mod commands;
+mod compose;
+mod config;
 mod demo;
-fn main() {}
+mod health;
+mod listen;
+mod roles;
+mod serve;
+mod signals;
+mod telemetry;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("aivideo: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(commands::run(cli)) {
+        Ok(code) => code,
+        Err(error) => {
+            // The whole chain, once, for the person who started this.
+            eprintln!("aivideo: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -20,9 +20,11 @@ pub struct GenerationConfig {
     pub twin_wait_ms: u64,
     /// The longest wait for a submit's outcome, in milliseconds.
     pub answer_limit_ms: u64,
-    /// Requests of one address in the shared window; 0 is no limit.
+    /// Requests of one address in the shared window; 0 is no limit. Filled from `api.ip_window`.
+    #[serde(skip)]
     pub ip_requests: u32,
     /// That window, in milliseconds.
+    #[serde(skip)]
     pub ip_window_ms: u32,
     /// The part of each entry limit that this process lets through while Redis control is away, from 0 to 1.
     pub fallback_share: f64,

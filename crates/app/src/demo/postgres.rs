@@ -1,6 +1,7 @@
 //! A private PostgreSQL: made at the first start, adopted when it still lives, started again when it does not.
 
 use std::{
+    collections::BTreeMap,
     fs,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
@@ -36,31 +37,14 @@ const ORPHANS_MAX: Duration = Duration::from_secs(2);
 /// Other people may take a free port between our look and our start, but not again and again.
 const PORTS_TRIED_MAX: u32 = 5;
 
-/// How the server is set up. A living server that was started otherwise is started again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sizing {
-    /// Modest, for a developer's machine.
-    Small,
-    /// As the load measurements have it.
-    Bench,
-}
-
-impl Sizing {
-    fn settings(self) -> &'static [&'static str] {
-        match self {
-            Self::Small => &["shared_buffers=256MB", "max_connections=200"],
-            Self::Bench => {
-                &["shared_buffers=1GB", "max_wal_size=4GB", "checkpoint_timeout=15min", "max_connections=200"]
-            }
-        }
-    }
-}
+/// Settings beyond our own, by name. A living server that was started with others is started again.
+pub(super) type Settings = BTreeMap<String, String>;
 
 /// Makes sure that the server runs, and returns the URL of its database.
 ///
 /// # Errors
 /// When it cannot be started; the message holds the end of its log.
-pub(super) async fn ensure(place: &Place, password: &str, sizing: Sizing) -> anyhow::Result<String> {
+pub(super) async fn ensure(place: &Place, password: &str, settings: &Settings) -> anyhow::Result<String> {
     let user = ServerUser::for_postgres()?;
     let home = home(place, &user).await?;
     let data = home.join(NAME);
@@ -69,13 +53,13 @@ pub(super) async fn ensure(place: &Place, password: &str, sizing: Sizing) -> any
         initialise(&programs, &user, &home, password).await?;
     }
     let data = data.canonicalize()?;
-    if let Some(url) = adopt(place, &data, password, sizing).await? {
+    if let Some(url) = adopt(place, &data, password, settings).await? {
         return Ok(url);
     }
     clear_remains(&data).await;
     for _ in 0..PORTS_TRIED_MAX {
         let port = place.port(NAME)?;
-        match start(place, &programs, &user, &data, password, port, sizing).await? {
+        match start(place, &programs, &user, &data, password, port, settings).await? {
             Start::Ready(url) => return Ok(url),
             Start::PortTaken => place.forget_port(NAME),
         }
@@ -149,11 +133,10 @@ async fn initialise(
 }
 
 /// Takes over the server that already runs on this folder, if there is one that answers and is set up as wanted.
-async fn adopt(place: &Place, data: &Path, password: &str, sizing: Sizing) -> anyhow::Result<Option<String>> {
+async fn adopt(place: &Place, data: &Path, password: &str, settings: &Settings) -> anyhow::Result<Option<String>> {
     let Some(process) = living_postmaster(data) else { return Ok(None) };
     process.record(&place.pid_file(NAME))?;
-    let as_wanted =
-        place.kept::<Vec<String>>("postgres-settings.json")?.is_some_and(|s| s == sizing.settings());
+    let as_wanted = place.kept::<Settings>("postgres-settings.json")?.is_some_and(|last| last == *settings);
     if as_wanted && let Some(port) = place.last_port(NAME) {
         let answer = tokio::time::timeout(ANSWER_MAX, create_database(&options(port, password))).await;
         match answer {
@@ -210,7 +193,7 @@ async fn start(
     data: &Path,
     password: &str,
     port: u16,
-    sizing: Sizing,
+    settings: &Settings,
 ) -> anyhow::Result<Start> {
     let log = place.path("postgres.log");
     let mut command = Command::new(programs.postgres());
@@ -219,10 +202,10 @@ async fn start(
     for setting in ["listen_addresses=127.0.0.1", "unix_socket_directories="] {
         command.args(["-c", setting]);
     }
-    for setting in sizing.settings() {
-        command.args(["-c", setting]);
+    for (name, value) in settings {
+        command.args(["-c", &format!("{name}={value}")]);
     }
-    place.keep("postgres-settings.json", &sizing.settings())?;
+    place.keep("postgres-settings.json", settings)?;
     let begun_at = fs::metadata(&log).map_or(0, |metadata| metadata.len());
     let (mut child, process) = spawn_server(user.run_as(&mut command), &log)
         .with_context(|| format!("cannot run {}", programs.postgres().display()))?;
@@ -293,6 +276,14 @@ fn url(port: u16, password: &str) -> String {
 mod tests {
     use super::*;
 
+    fn small() -> Settings {
+        BTreeMap::from([("shared_buffers".to_owned(), "16MB".to_owned())])
+    }
+
+    fn large() -> Settings {
+        BTreeMap::from([("shared_buffers".to_owned(), "64MB".to_owned())])
+    }
+
     async fn answers(url: &str) -> i32 {
         let mut connection = PgConnection::connect(url).await.unwrap();
         sqlx::query_scalar("SELECT 40 + 2").fetch_one(&mut connection).await.unwrap()
@@ -310,17 +301,17 @@ mod tests {
     async fn a_server_is_made_then_adopted_then_replaced_on_its_port_with_its_data() {
         let dir = open_folder();
         let place = Place::take(dir.path()).unwrap();
-        let url = ensure(&place, "pw1", Sizing::Small).await.unwrap();
+        let url = ensure(&place, "pw1", &small()).await.unwrap();
         let mut connection = PgConnection::connect(&url).await.unwrap();
         sqlx::query("CREATE TABLE kept AS SELECT 7 AS n").execute(&mut connection).await.unwrap();
         let first = place.server(NAME).unwrap();
 
-        assert_eq!(ensure(&place, "pw1", Sizing::Small).await.unwrap(), url);
+        assert_eq!(ensure(&place, "pw1", &small()).await.unwrap(), url);
         assert_eq!(place.server(NAME), Some(first), "a living server was not adopted");
 
         first.signal(Signal::SIGKILL);
         assert!(first.gone_within(Duration::from_secs(5)).await);
-        assert_eq!(ensure(&place, "pw1", Sizing::Small).await.unwrap(), url, "the port changed");
+        assert_eq!(ensure(&place, "pw1", &small()).await.unwrap(), url, "the port changed");
         let second = place.server(NAME).unwrap();
         let mut connection = PgConnection::connect(&url).await.unwrap();
         let kept: i32 = sqlx::query_scalar("SELECT n FROM kept").fetch_one(&mut connection).await.unwrap();
@@ -332,7 +323,7 @@ mod tests {
         let data = dir.path().join(NAME);
         fs::write(data.join("postmaster.pid"), format!("{}\n{}\n", std::process::id(), data.display()))
             .unwrap();
-        let url = ensure(&place, "pw1", Sizing::Bench).await.unwrap();
+        let url = ensure(&place, "pw1", &large()).await.unwrap();
         assert_eq!(answers(&url).await, 42);
         stop(&place).await;
         assert!(Process::all_in(&data.canonicalize().unwrap()).is_empty());
@@ -342,20 +333,20 @@ mod tests {
     async fn other_settings_start_a_living_server_again_and_a_frozen_one_is_replaced() {
         let dir = open_folder();
         let place = Place::take(dir.path()).unwrap();
-        let url = ensure(&place, "pw", Sizing::Small).await.unwrap();
-        let small = place.server(NAME).unwrap();
-        assert_eq!(ensure(&place, "pw", Sizing::Bench).await.unwrap(), url);
-        let bench = place.server(NAME).unwrap();
-        assert_ne!(small, bench);
+        let url = ensure(&place, "pw", &small()).await.unwrap();
+        let before = place.server(NAME).unwrap();
+        assert_eq!(ensure(&place, "pw", &large()).await.unwrap(), url);
+        let after = place.server(NAME).unwrap();
+        assert_ne!(before, after);
         let mut connection = PgConnection::connect(&url).await.unwrap();
         let buffers: String =
             sqlx::query_scalar("SHOW shared_buffers").fetch_one(&mut connection).await.unwrap();
-        assert_eq!(buffers, "1GB");
+        assert_eq!(buffers, "64MB");
         drop(connection);
 
-        bench.signal(Signal::SIGSTOP);
-        assert_eq!(ensure(&place, "pw", Sizing::Bench).await.unwrap(), url);
-        assert!(!bench.is_alive());
+        after.signal(Signal::SIGSTOP);
+        assert_eq!(ensure(&place, "pw", &large()).await.unwrap(), url);
+        assert!(!after.is_alive());
         assert_eq!(answers(&url).await, 42);
         stop(&place).await;
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     mock,
     place::Place,
-    postgres::{self, Sizing},
+    postgres::{self, Settings},
     redis,
 };
 
@@ -40,7 +40,7 @@ impl ServerPasswords {
 pub(super) async fn start(
     place: &Place,
     passwords: &ServerPasswords,
-    sizing: Sizing,
+    settings: &Settings,
     mock_provider_url: Option<String>,
 ) -> anyhow::Result<Services> {
     let mock = async {
@@ -50,7 +50,7 @@ pub(super) async fn start(
         }
     };
     let (database_url, redis_url, mock_provider_url) = tokio::try_join!(
-        postgres::ensure(place, &passwords.database, sizing),
+        postgres::ensure(place, &passwords.database, settings),
         redis::ensure(place, &passwords.redis),
         mock,
     )?;

@@ -1,0 +1,98 @@
+//! How the crates are put together. Nobody else makes a pool, a client or an owner's handle.
+//!
+//! [`Stores`] is what every role and most commands stand on: the stores, and the owners of what lies in them.
+//! [`Work`] adds what only a scheduler needs: providers and the queue.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use bus::Bus;
+use catalogue::Catalogue;
+use control::Control;
+use domain::clock::{SharedClock, SystemClock};
+use fetch::Fetch;
+use ledger::Ledger;
+use media::{LinkKeys, Media, MediaConfig};
+use operator::Operator;
+use pg::PgPool;
+use provider_adapter::{Provider, Providers, mock::MockProvider};
+use task_state::TaskState;
+use tenancy::Tenancy;
+
+use crate::config::Config;
+
+/// What the keys that are made of the deployment's key are for. Changing a name breaks what was signed.
+const LINKS: &str = "asset-links";
+
+/// The stores and the owners of what lies in them.
+#[derive(Clone)]
+pub(crate) struct Stores {
+    pub(crate) pool: PgPool,
+    pub(crate) control: Control,
+    pub(crate) tenancy: Tenancy,
+    pub(crate) catalogue: Catalogue,
+    pub(crate) ledger: Ledger,
+    pub(crate) media: Media,
+    pub(crate) task_state: TaskState,
+    pub(crate) operator: Operator,
+    pub(crate) clock: SharedClock,
+}
+
+impl Stores {
+    /// Connects to PostgreSQL and puts the owners together. Redis need not be there.
+    ///
+    /// # Errors
+    /// When PostgreSQL cannot be reached, its schema is older than this binary, or the storage cannot be used.
+    pub(crate) async fn open(config: &Config) -> anyhow::Result<Self> {
+        let pool = pg::connect(&config.database.to_pg()).await.context("cannot reach PostgreSQL")?;
+        pg::check_schema(&pool).await?;
+        let control = Control::new(config.redis.to_control())?;
+        let tenancy = Tenancy::new(pool.clone(), config.tenancy.to_tenancy(&config.tiers))?;
+        let media = MediaConfig {
+            storage_url: config.storage.url.parse().context("storage.url")?,
+            public_url: config.api.public_url.clone(),
+            link_keys: LinkKeys {
+                current: config.secrets.derive(LINKS),
+                previous: config.secrets.derive_previous(LINKS),
+            },
+            limits: config.storage.limits(),
+        };
+        Ok(Self {
+            catalogue: Catalogue::new(config.to_catalogue(), pool.clone())?,
+            ledger: Ledger::new(pool.clone()),
+            media: Media::new(media, pool.clone())?,
+            task_state: TaskState::new(pool.clone(), control.clone(), config.scheduler.to_task_state()),
+            operator: Operator::new(pool.clone(), tenancy.clone()),
+            clock: Arc::new(SystemClock),
+            pool,
+            control,
+            tenancy,
+        })
+    }
+}
+
+/// What a scheduler needs besides: who makes the videos, and where work comes from.
+pub(crate) struct Work {
+    pub(crate) providers: Providers,
+    pub(crate) bus: Arc<dyn Bus>,
+}
+
+impl Work {
+    /// Makes an adapter for every account that is set up, and opens the queue.
+    ///
+    /// # Errors
+    /// When an account's credential cannot be read, or the queue's address is none.
+    pub(crate) fn new(config: &Config, stores: &Stores) -> anyhow::Result<Self> {
+        let fetch = Fetch::new(config.outbound.to_fetch(config.private_hosts()))?;
+        let mut adapters: Vec<Arc<dyn Provider>> = Vec::new();
+        for (account, provider) in &config.providers {
+            let mock = provider.to_mock().map_err(|fault| anyhow::anyhow!("providers.{account}: {fault}"))?;
+            if let Some(mock) = mock {
+                let adapter =
+                    MockProvider::new(account.clone(), mock, fetch.clone(), Arc::clone(&stores.clock));
+                adapters.push(Arc::new(adapter));
+            }
+        }
+        Ok(Self { providers: Providers::new(adapters)?, bus: bus::connect(&config.queue.url, stores.pool.clone())? })
+    }
+}

@@ -1,0 +1,145 @@
+//! What a configuration may say, and how it is refused.
+
+use super::*;
+
+const KEY: &str = "q8vY0uJc3mZlT5xWn7RkB2sHd9FpGaE1iVoXtLy4wCg=";
+
+/// A complete environment, with changes.
+fn environment(changes: &[(&str, &str)]) -> Vec<(String, String)> {
+    let complete = [
+        ("DATABASE_URL", "postgres://me:hunter2@db/aivideo"),
+        ("REDIS_URL", "redis://:hunter2@redis:6379"),
+        ("AIVIDEO_STORAGE_URL", "file:///srv/assets"),
+        ("AIVIDEO_SECRET_KEY", KEY),
+        ("AIVIDEO_MOCK_PROVIDER_URL", "http://127.0.0.1:9090"),
+        ("PATH", "/bin"),
+    ];
+    let mut all: BTreeMap<_, _> = complete.into_iter().collect();
+    all.extend(changes.iter().copied());
+    all.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect()
+}
+
+fn load(changes: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    Config::load(None, environment(changes), Needs::All)
+}
+
+/// The field of the only fault.
+fn fault(changes: &[(&str, &str)]) -> String {
+    let faults = load(changes).expect_err("it was taken").0;
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    faults[0].field.clone()
+}
+
+#[test]
+fn a_complete_environment_is_enough_and_the_figures_are_the_published_ones() {
+    let config = load(&[]).unwrap();
+    assert_eq!(config.http.addr.port(), 8080);
+    assert_eq!(config.queue.url, "postgres");
+    assert_eq!(config.tiers["free"].user.running, 1);
+    let catalogue = config.to_catalogue();
+    assert_eq!(catalogue.models.len(), 3);
+    assert_eq!(catalogue.accounts[0].slots, 200);
+}
+
+#[test]
+fn a_field_has_a_variable_of_its_own_or_one_by_its_path() {
+    let config = load(&[
+        ("AIVIDEO_HTTP_ADDR", "0.0.0.0:0"),
+        ("AIVIDEO_TIERS__FREE__USER__RUNNING", "3"),
+        ("AIVIDEO_PROVIDERS__MOCK__LOOKUP", "false"),
+        ("AIVIDEO_PROVIDERS__MOCK__SUBMITS", "unlimited"),
+        ("AIVIDEO_OUTBOUND__PORTS", "[443, 8443]"),
+        ("REDIS_CACHE_URL", ""),
+    ])
+    .unwrap();
+    assert_eq!(config.http.addr.to_string(), "0.0.0.0:0");
+    assert_eq!(config.tiers["free"].user.running, 3);
+    assert_eq!(config.tiers["free"].user.queued, 5, "the rest of a table stays");
+    let mock = config.providers.values().next().unwrap();
+    assert!(!mock.lookup);
+    assert_eq!(mock.submits, None);
+    assert_eq!(config.outbound.ports, [443, 8443]);
+    assert!(config.redis.cache_url.is_none(), "an empty variable is none");
+}
+
+#[test]
+fn a_text_that_looks_like_a_number_stays_a_text_where_one_is_wanted() {
+    let digits = "91827364509182736450918273645091827364";
+    let config = load(&[("AIVIDEO_SECRET_KEY", digits), ("AIVIDEO_REDIS__PREFIX", "007")]).unwrap();
+    assert_eq!(config.secrets.key.reveal(), digits);
+    assert_eq!(config.redis.prefix, "007");
+}
+
+#[test]
+fn unknown_keys_are_refused_by_name() {
+    assert_eq!(fault(&[("AIVIDEO_STORAGE_ULR", "x")]), "AIVIDEO_STORAGE_ULR");
+    assert_eq!(fault(&[("AIVIDEO_HTTP__PORT", "1")]), "http.port");
+    assert_eq!(fault(&[("AIVIDEO_NOWHERE__KEY", "1")]), "nowhere");
+    // Also inside values whose own types are not strict.
+    assert_eq!(fault(&[("AIVIDEO_TIERS__FREE__USER__RUNING", "1")]), "tiers.free.user.runing");
+    let refused = load(&[("AIVIDEO_DATABASE__MAX_CONNECTIONS", "many")]).unwrap_err().to_string();
+    assert!(refused.contains("database.max_connections"), "{refused}");
+    assert!(refused.contains("AIVIDEO_DATABASE__MAX_CONNECTIONS"), "{refused}");
+}
+
+#[test]
+fn what_is_missing_or_contradicts_itself_is_refused_by_field() {
+    for (changes, field) in [
+        (&[("DATABASE_URL", "")][..], "database.url"),
+        (&[("DATABASE_URL", "mysql://db/x")], "database.url"),
+        (&[("REDIS_URL", "")], "redis.url"),
+        (&[("REDIS_URL", "redis+cluster://a:1,b:2/3")], "redis"),
+        (&[("REDIS_CONTROL_URL", "http://x")], "redis"),
+        (&[("QUEUE_URL", "kafka://b:9092")], "queue.url"),
+        (&[("QUEUE_URL", "rabbit")], "queue.url"),
+        (&[("AIVIDEO_STORAGE_URL", "")], "storage.url"),
+        (&[("AIVIDEO_STORAGE_URL", "file://relative/x")], "storage.url"),
+        (&[("AIVIDEO_STORAGE_URL", "s3://bucket")], "storage.url"),
+        (&[("AIVIDEO_SECRET_KEY", "")], "secrets.key"),
+        (&[("AIVIDEO_SECRETS__PREVIOUS_KEY", KEY)], "secrets.previous_key"),
+        (&[("AIVIDEO_ADMIN_ADDR", "127.0.0.1:8080")], "http.admin_addr"),
+        (&[("AIVIDEO_DATABASE__LOCK_MS_MAX", "60000")], "database.lock_ms_max"),
+        (&[("AIVIDEO_PROVIDERS__MOCK__SUBMIT_MS_MAX", "10001")], "providers.mock.submit_ms_max"),
+        (&[("AIVIDEO_MOCK_PROVIDER_URL", "ftp://x")], "providers.mock.url"),
+        (&[("AIVIDEO_TENANCY__DEFAULT_TIER", "gold")], "tenancy"),
+        (&[("RUST_LOG", "info,[")], "log.filter"),
+        (&[("AIVIDEO_SCHEDULER__RECONCILING_SECONDS", "0")], "scheduler.reconciling_seconds"),
+        (&[("AIVIDEO_API__TRUSTED_HOPS", "1")], "api"),
+        (&[("AIVIDEO_PUBLIC_URL", "ftp://x")], "api.public_url"),
+        (&[("AIVIDEO_GENERATION__WRITERS", "0")], "generation"),
+        (&[("AIVIDEO_DEMO__POSTGRES__PORT", "1")], "demo.postgres.port"),
+    ] {
+        assert_eq!(fault(changes), field, "{changes:?}");
+    }
+}
+
+#[test]
+fn a_lease_that_its_heartbeats_or_steps_would_outlast_is_refused() {
+    let faults = load(&[("AIVIDEO_SCHEDULER__LEASE_SECONDS", "4")]).unwrap_err().0;
+    let fields: Vec<_> = faults.iter().map(|fault| fault.field.as_str()).collect();
+    assert!(fields.contains(&"scheduler.lease_seconds"), "{fields:?}");
+    assert!(fields.contains(&"providers.mock.submit_ms_max"), "{fields:?}");
+}
+
+#[test]
+fn a_command_is_not_kept_from_running_by_what_it_does_not_use() {
+    let variables = [("DATABASE_URL".to_owned(), "postgres://db/aivideo".to_owned())];
+    Config::load(None, variables, Needs::Database).unwrap();
+    assert!(Config::load(None, [], Needs::Database).is_err());
+}
+
+#[test]
+fn nothing_that_is_shown_holds_a_secret() {
+    let config = load(&[("AIVIDEO_PROVIDERS__MOCK__CREDENTIAL", "hunter2")]).unwrap();
+    let shown = format!("{config:?} {}", serde_json::to_string(&config).unwrap());
+    assert!(!shown.contains("hunter2") && !shown.contains(KEY), "{shown}");
+    // Faults quote values only where those cannot be secret.
+    let refused = load(&[("DATABASE_URL", "hunter2"), ("REDIS_URL", "hunter2")]).unwrap_err();
+    assert!(!format!("{refused} {refused:?}").contains("hunter2"), "{refused}");
+}
+
+#[test]
+fn a_deployment_without_the_mock_provider_does_not_offer_its_models() {
+    let config = load(&[("AIVIDEO_MOCK_PROVIDER_URL", "")]).unwrap();
+    assert!(config.to_catalogue().models.is_empty());
+}

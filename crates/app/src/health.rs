@@ -1,0 +1,149 @@
+//! Whether this process can do its work, for `/healthz`, `/readyz` and the header `AIVideo-Degraded`.
+//!
+//! Alive means that the loops come round, not that the process exists. Not ready means that a role cannot work at
+//! all: PostgreSQL is gone, or the scheduler has made no progress. Everything else is named as degraded.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use api::health::{HealthSource, LoopReadiness, Readiness, RoleReadiness};
+use async_trait::async_trait;
+use bus::ConsumerStatus;
+use control::Control;
+use http::HeaderValue;
+use pg::PgPool;
+use scheduler::Loops;
+
+use crate::cli::Role;
+
+/// A scheduler whose loops stand still for longer than this makes no progress.
+const PROGRESS_MAX: Duration = Duration::from_secs(30);
+/// A process whose loops stand still for longer than this is better started again.
+const ALIVE_MAX: Duration = Duration::from_secs(120);
+/// PostgreSQL is asked at most this often, however many ask us.
+const DATABASE_ASKED: Duration = Duration::from_millis(500);
+/// How long its answer may take.
+const DATABASE_ANSWER: Duration = Duration::from_secs(2);
+
+/// The progress of the scheduler in this process.
+#[derive(Clone)]
+pub(crate) struct Progress {
+    pub(crate) loops: Loops,
+    pub(crate) consumer: ConsumerStatus,
+}
+
+/// The health of this process.
+pub(crate) struct Health {
+    roles: Vec<Role>,
+    pool: PgPool,
+    control: Control,
+    progress: Option<Progress>,
+    database: Arc<Database>,
+}
+
+/// What PostgreSQL last answered.
+#[derive(Default)]
+struct Database {
+    asking: tokio::sync::Mutex<()>,
+    last: Mutex<Option<(Instant, Result<(), String>)>>,
+}
+
+impl Health {
+    pub(crate) fn new(roles: Vec<Role>, pool: PgPool, control: Control, progress: Option<Progress>) -> Self {
+        Self { roles, pool, control, progress, database: Arc::default() }
+    }
+
+    /// Whether PostgreSQL answers. Callers at the same moment share one question.
+    async fn database(&self) -> Result<(), String> {
+        if let Some(known) = self.database.known() {
+            return known;
+        }
+        let _one_at_a_time = self.database.asking.lock().await;
+        if let Some(known) = self.database.known() {
+            return known;
+        }
+        let question = sqlx::query("SELECT 1").execute(&self.pool);
+        let answer = match tokio::time::timeout(DATABASE_ANSWER, question).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err("PostgreSQL cannot be reached".to_owned()),
+            Err(_) => Err("PostgreSQL does not answer".to_owned()),
+        };
+        *self.database.last() = Some((Instant::now(), answer.clone()));
+        answer
+    }
+
+    fn standing_still(&self, limit: Duration) -> Result<(), String> {
+        let Some(progress) = &self.progress else { return Ok(()) };
+        let stalled = progress.loops.stalled(limit);
+        if !stalled.is_empty() {
+            return Err(format!("no progress in {}", stalled.join(", ")));
+        }
+        if progress.consumer.idle_for().is_some_and(|idle| idle > limit) {
+            return Err("no progress in the queue's consumer".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Database {
+    fn last(&self) -> std::sync::MutexGuard<'_, Option<(Instant, Result<(), String>)>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self) -> Option<Result<(), String>> {
+        let last = self.last();
+        last.as_ref().filter(|(at, _)| at.elapsed() < DATABASE_ASKED).map(|(_, answer)| answer.clone())
+    }
+}
+
+#[async_trait]
+impl HealthSource for Health {
+    fn degraded(&self) -> Option<HeaderValue> {
+        let names: Vec<_> = self.control.health().degraded().collect();
+        if names.is_empty() { None } else { HeaderValue::from_str(&names.join(", ")).ok() }
+    }
+
+    fn alive(&self) -> Result<(), String> {
+        self.standing_still(ALIVE_MAX)
+    }
+
+    async fn ready(&self, role: Option<&str>) -> Option<Readiness> {
+        let asked: Vec<Role> =
+            self.roles.iter().copied().filter(|known| role.is_none_or(|role| role == known.name())).collect();
+        if asked.is_empty() {
+            return None;
+        }
+        let database = self.database().await;
+        let of = |role: Role| {
+            let works = match role {
+                Role::Scheduler => database.clone().and_then(|()| self.standing_still(PROGRESS_MAX)),
+                Role::Api | Role::Relay => database.clone(),
+            };
+            RoleReadiness { role: role.name().to_owned(), ready: works.is_ok(), reason: works.err() }
+        };
+        let roles: Vec<_> = asked.iter().copied().map(of).collect();
+        let loops = match &self.progress {
+            Some(progress) if asked.contains(&Role::Scheduler) => {
+                let shown = progress.loops.report().into_iter().map(|report| LoopReadiness {
+                    name: report.name.into_owned(),
+                    idle_seconds: (report.passes > 0).then_some(whole_seconds(report.idle_seconds)),
+                    last_error: report.last_error,
+                });
+                shown.collect()
+            }
+            _ => Vec::new(),
+        };
+        Some(Readiness {
+            ready: roles.iter().all(|role| role.ready),
+            degraded: self.control.health().degraded().map(str::to_owned).collect(),
+            roles,
+            loops,
+        })
+    }
+}
+
+fn whole_seconds(seconds: f64) -> u64 {
+    Duration::try_from_secs_f64(seconds).map_or(0, |duration| duration.as_secs())
+}

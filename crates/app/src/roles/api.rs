@@ -1,0 +1,60 @@
+//! The role `api`: HTTP, streams and the submit writer.
+
+use std::sync::Arc;
+
+use ::api::{ApiParts, ApiState, HealthSource, IpWindow};
+use generation::{AcceptedHook, Generation, GenerationConfig, GenerationParts};
+use scheduler::Nudge;
+use tokio_util::sync::CancellationToken;
+
+use crate::{compose::Stores, config::Config};
+
+/// What only this process's own life decides.
+pub(crate) struct Around {
+    pub(crate) health: Arc<dyn HealthSource>,
+    pub(crate) metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    pub(crate) shutdown: CancellationToken,
+    /// The key behind the console's token, in demo.
+    pub(crate) demo_key: Option<String>,
+    /// The scheduler of this process, told at once of what was accepted here.
+    pub(crate) nudge: Option<Nudge>,
+}
+
+/// The routes' state, and the writer behind it.
+pub(crate) fn build(config: &Config, stores: &Stores, around: Around) -> anyhow::Result<(ApiState, Generation)> {
+    let Around { health, metrics, shutdown, demo_key, nudge } = around;
+    let accepted: AcceptedHook = match nudge {
+        Some(nudge) => Arc::new(move |tasks| nudge.queued(tasks)),
+        None => Arc::new(|_| {}),
+    };
+    // One window, counted by whoever serves the route.
+    let IpWindow { limit, window_ms } = config.api.ip_window.unwrap_or(IpWindow { limit: 0, window_ms: 1 });
+    let figures =
+        GenerationConfig { ip_requests: limit, ip_window_ms: window_ms, ..config.generation.clone() };
+    let generation = Generation::new(GenerationParts {
+        pool: stores.pool.clone(),
+        control: stores.control.clone(),
+        tenancy: stores.tenancy.clone(),
+        catalogue: stores.catalogue.clone(),
+        task_state: stores.task_state.clone(),
+        config: figures,
+        accepted,
+    })?;
+    let state = ApiState::new(ApiParts {
+        tenancy: stores.tenancy.clone(),
+        catalogue: stores.catalogue.clone(),
+        generation: generation.clone(),
+        task_state: stores.task_state.clone(),
+        media: stores.media.clone(),
+        ledger: stores.ledger.clone(),
+        control: stores.control.clone(),
+        operator: stores.operator.clone(),
+        health,
+        metrics,
+        clock: stores.clock.clone(),
+        shutdown,
+        demo_key,
+        config: config.api.clone(),
+    });
+    Ok((state, generation))
+}

@@ -1,0 +1,44 @@
+//! Figures that nobody sets while working: they are looked up for whoever watches.
+
+use std::time::Duration;
+
+use domain::metric;
+use tokio_util::sync::CancellationToken;
+
+use crate::{compose::Stores, health::Progress};
+
+const EVERY: Duration = Duration::from_secs(5);
+
+/// Looks them up until the shutdown.
+pub(crate) async fn run(stores: Stores, progress: Option<Progress>, shutdown: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(EVERY) => {}
+        }
+        // A breaker in front of an instance that nobody asks would never close again.
+        stores.control.probe().await;
+        if let Some(progress) = &progress {
+            progress.loops.export_metrics();
+            outbox_age(&stores).await;
+            queue_depths(&stores).await;
+        }
+    }
+}
+
+async fn outbox_age(stores: &Stores) {
+    let Ok(mut conn) = stores.pool.acquire().await else { return };
+    if let Ok(age) = outbox::oldest_age(&mut conn).await {
+        let millis = age.unwrap_or_default().as_secs_f64() * 1_000.0;
+        metrics::gauge!(metric::OUTBOX_AGE_MS).set(millis);
+    }
+}
+
+async fn queue_depths(stores: &Stores) {
+    let models: Vec<_> = stores.catalogue.models().iter().map(|model| model.name.clone()).collect();
+    let Ok(depths) = stores.control.queue_depths(&models).await else { return };
+    for (model, depth) in models.iter().zip(depths) {
+        #[expect(clippy::cast_precision_loss, reason = "a depth beyond 2^52 is no queue")]
+        metrics::gauge!(metric::QUEUE_DEPTH, "model" => model.to_string()).set(depth as f64);
+    }
+}

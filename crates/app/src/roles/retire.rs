@@ -1,0 +1,71 @@
+//! Forgetting: every owner has a verb that removes what has served its time, and this calls them.
+
+use std::time::Duration;
+
+use pg::{PgConnection, PgError};
+use tokio_util::sync::CancellationToken;
+
+use crate::compose::Stores;
+
+/// How often this is done.
+const EVERY: Duration = Duration::from_secs(60);
+/// Rows per statement: enough to keep up, few enough to hold no lock for long.
+const BATCH: u32 = 1_000;
+/// Statements per owner and round.
+const BATCHES_MAX: u32 = 100;
+/// Longer than any reception of a file takes.
+const STALE_FILE: Duration = Duration::from_secs(6 * 3_600);
+
+/// Goes on until the shutdown.
+pub(crate) async fn run(stores: Stores, shutdown: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(EVERY) => {}
+        }
+        // One process does it. Without Redis nobody does: nothing here is urgent.
+        match stores.control.try_lock("retire", "all", EVERY).await {
+            Ok(Some(lock)) => {
+                round(&stores).await;
+                drop(lock);
+            }
+            Ok(None) => {}
+            Err(error) => tracing::debug!(%error, "nothing is retired while Redis is away"),
+        }
+    }
+}
+
+async fn round(stores: &Stores) {
+    report("tenancy", retire(stores, async |conn| tenancy::retire(conn, BATCH).await).await);
+    report("outbox", retire(stores, async |conn| outbox::retire(conn, BATCH).await).await);
+    match stores.media.sweep(STALE_FILE).await {
+        Ok(0) => {}
+        Ok(files) => tracing::info!(files, "removed temporary files that nobody finished"),
+        Err(error) => tracing::warn!(%error, "temporary files were not swept"),
+    }
+}
+
+/// Calls the verb until it finds less than a batch.
+async fn retire<F>(stores: &Stores, verb: F) -> Result<u64, PgError>
+where
+    F: AsyncFn(&mut PgConnection) -> Result<u64, PgError>,
+{
+    let mut conn = stores.pool.acquire().await?;
+    let mut total = 0;
+    for _ in 0..BATCHES_MAX {
+        let removed = verb(&mut conn).await?;
+        total += removed;
+        if removed < u64::from(BATCH) {
+            break;
+        }
+    }
+    Ok(total)
+}
+
+fn report(owner: &'static str, retired: Result<u64, PgError>) {
+    match retired {
+        Ok(0) => {}
+        Ok(rows) => tracing::info!(owner, rows, "retired"),
+        Err(error) => tracing::warn!(owner, %error, "retiring failed and will be repeated"),
+    }
+}
