@@ -11,7 +11,7 @@ use crate::{GenerationConfig, SubmitError, request::GenerationRequest};
 /// The name of the submit rule in keys and metrics.
 const RULE: &str = "submit";
 /// The name of this route in keys, metrics and configuration.
-pub(crate) const ENDPOINT: &str = "generations";
+const ENDPOINT: &str = "generations";
 
 /// A limit as a client is told of it, in headers and in refusals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -283,4 +283,25 @@ mod tests {
         let quote = process.generation.quote(&ada, process.request("a cat", 1)).await.unwrap();
         assert_eq!((quote.decision, quote.problem), (Decision::Queues, None));
     }
+
+    #[tokio::test]
+    async fn it_foresees_a_rate_and_uses_none_of_it() {
+        let world = World::new().await;
+        let tenant = world.another_tenant("free").await;
+        let ada = world.user_of(tenant, 100, Scopes::default_of_keys()).await;
+        let process = world.process().await;
+        for _ in 0..20 {
+            let quote = process.generation.quote(&ada, process.request("a cat", 1)).await.unwrap();
+            assert_eq!(quote.problem, None);
+        }
+        for _ in 0..5 {
+            process.submit(&ada, process.request("a cat", 1), None).await.unwrap();
+        }
+        let quote = process.generation.quote(&ada, process.request("a cat", 1)).await.unwrap();
+        assert_eq!(quote.decision, Decision::Refused);
+        let Some(SubmitError::RateLimited { by, retry_after, .. }) = quote.problem else {
+            panic!("{quote:?}")
+        };
+        assert_eq!((by.policy, retry_after), ("submit-user", Duration::from_secs(12)));
+    }
 }

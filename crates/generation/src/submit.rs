@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, sync::Arc, time::Instant};
 
-use control::{Admission, ReplayKey, StoredAnswer};
+use control::{Admission, InflowCharge, RefusedBy, ReplayKey, StoredAnswer};
 use domain::{Scope, TaskId, metric};
 use metrics::counter;
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use tenancy::{Session, idempotency::IdempotencyKey};
 use crate::{
     Generation, SubmitError,
     batch::{Element, Keyed},
-    limits::{self, ENDPOINT, LimitState},
+    limits::{self, LimitState},
     request::{GenerationRequest, ROUTE},
 };
 
@@ -84,7 +84,9 @@ impl Generation {
             Ok(admission) => admission,
             Err(error) => {
                 tracing::debug!(%error, "limits are asked in this process");
-                shared.local_limits.admit(&charge, Instant::now())
+                let admission = shared.local_limits.admit(&charge, Instant::now());
+                count(&charge, &admission);
+                admission
             }
         };
         if let (Admission::Replay(answer), Some(key)) = (&admission, key)
@@ -92,27 +94,25 @@ impl Generation {
         {
             return answered.map(Asked::Answered);
         }
-        let judged = limits::judge(&charge, admission);
-        let tier = session.tier.name.clone();
-        match &judged {
-            Ok(_) => {
-                counter!(metric::RATE_LIMIT_ALLOWED, "tier" => tier, "endpoint" => ENDPOINT).increment(1);
-            }
-            Err(SubmitError::RateLimited { by, retry_after, .. }) => {
-                counter!(metric::RATE_LIMIT_REJECTED, "tier" => tier, "endpoint" => ENDPOINT, "rule" => by.policy)
-                    .increment(1);
-                metrics::histogram!(metric::RATE_LIMIT_RETRY_AFTER_MS, "endpoint" => ENDPOINT)
-                    .record(retry_after.as_secs_f64() * 1_000.0);
-            }
-            Err(_) => {}
-        }
-        judged.map(Asked::Passed)
+        limits::judge(&charge, admission).map(Asked::Passed)
     }
 }
 
 enum Asked {
     Passed(Vec<LimitState>),
     Answered(Submitted),
+}
+
+/// Counts what this process decided; control counts what Redis did.
+fn count(charge: &InflowCharge, admission: &Admission) {
+    match admission {
+        Admission::Granted(_) => counter!(metric::RATE_LIMIT_ALLOWED).increment(1),
+        Admission::Refused { by: RefusedBy::Check(place), .. } => {
+            let scope = charge.checks.get(*place).map_or("unknown", |check| check.scope.as_str());
+            counter!(metric::RATE_LIMIT_REJECTED, "scope" => scope, "rule" => "local").increment(1);
+        }
+        Admission::Refused { .. } | Admission::Replay(_) | Admission::CostAboveCapacity { .. } => {}
+    }
 }
 
 /// Whether the credential may submit at all.
@@ -396,5 +396,21 @@ mod tests {
             "a replay is charged to no bucket: {again:?}"
         );
         assert_eq!(world.count("generation_tasks").await, tasks);
+    }
+
+    #[tokio::test]
+    async fn without_redis_a_process_lets_its_share_through_and_replays_by_postgres() {
+        let world = World::new().await;
+        let tenant = world.another_tenant("free").await;
+        let ada = world.user_of(tenant, 1_000, domain::Scopes::default_of_keys()).await;
+        let process = world.process_without_redis().await;
+        let first = process.submit(&ada, process.request("a cat", 1), Some("K")).await.unwrap();
+        assert_eq!(first.limits[0].limit, 5, "what is told is the limit, not the share");
+        let twin = process.submit(&ada, process.request("a cat", 1), Some("K")).await.unwrap();
+        assert_eq!((twin.task, twin.replayed), (first.task, true));
+        // Half of a burst of five is two and a half.
+        let refused = process.submit(&ada, process.request("a cat", 1), None).await.unwrap_err();
+        assert!(matches!(refused, SubmitError::RateLimited { .. }), "{refused:?}");
+        assert_eq!(world.count("generation_tasks").await, 1);
     }
 }

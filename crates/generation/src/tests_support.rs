@@ -85,11 +85,21 @@ impl World {
         self.process_on(pool, config)
     }
 
-    pub(crate) fn process_on(&self, pool: PgPool, config: GenerationConfig) -> Process {
+    /// A process that finds no Redis.
+    pub(crate) async fn process_without_redis(&self) -> Process {
+        let pool = self.db.pool.clone();
+        Self::assemble(pool, GenerationConfig::default(), ControlConfig::single("redis://127.0.0.1:1"))
+    }
+
+    fn process_on(&self, pool: PgPool, config: GenerationConfig) -> Process {
         let control = ControlConfig {
             prefix: self.redis.prefix.clone(),
             ..ControlConfig::single(self.redis.url.clone())
         };
+        Self::assemble(pool, config, control)
+    }
+
+    fn assemble(pool: PgPool, config: GenerationConfig, control: ControlConfig) -> Process {
         let control = Control::new(control).unwrap();
         let tenancy = Tenancy::new(pool.clone(), tiers()).unwrap();
         let catalogue = Catalogue::new(CatalogueConfig::default(), pool.clone()).unwrap();

@@ -20,6 +20,9 @@ use crate::{
     session::{Profile, Session},
 };
 
+/// How long a look-up waits for those before it.
+const TURN_LIMIT: Duration = Duration::from_secs(3);
+
 /// Why a bearer text is not accepted. All but the last are the caller's fault and answer alike.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AuthError {
@@ -123,7 +126,8 @@ impl Tenancy {
 
     async fn load(&self, bearer: Bearer) -> Result<Verified, LoadError> {
         // However many unknown keys are tried, they never take every connection.
-        let _turn = self.caches.gate.acquire().await.map_err(|_| LoadError::Refused(Refused::Unknown))?;
+        let turn = tokio::time::timeout(TURN_LIMIT, self.caches.gate.acquire()).await;
+        let Ok(Ok(_turn)) = turn else { return Err(sqlx::Error::PoolTimedOut.into()) };
         match bearer {
             Bearer::Key(id, secret) => {
                 let row = sqlx::query!(
