@@ -5,7 +5,7 @@ use domain::{
     AccountId, Credits, ModelName, ProjectId, TaskId, TaskStatus, TenantId, UserId,
     task::{EventType, Inputs, Stage},
 };
-use outbox::{NewEvent, Topic};
+use outbox::{Envelope, NewEvent, Topic};
 use pg::{PgConnection, PgError};
 
 /// A task to be made. Its id is made before the transaction, so that a lost COMMIT answer can be looked up.
@@ -97,9 +97,6 @@ pub async fn create(conn: &mut PgConnection, tasks: &[NewTask], now: DateTime<Ut
 
 /// The nudge to the schedulers. It names the task and its version; the reader loads everything else again.
 fn requested(task: &NewTask) -> NewEvent {
-    let mut payload = serde_json::json!({ "task_id": task.task, "version": 1 });
-    if let Some(traceparent) = &task.traceparent {
-        payload["traceparent"] = serde_json::json!(traceparent);
-    }
-    NewEvent { topic: Topic::GenerationRequested, key: task.task.as_uuid(), payload: payload.to_string() }
+    let envelope = Envelope::new(task.task, 1, task.traceparent.clone());
+    NewEvent::about(Topic::GenerationRequested, &envelope)
 }
