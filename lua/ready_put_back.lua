@@ -19,7 +19,8 @@ local function give_back(zset, member, hash, charge)
   local earlier = math.max(0, mine - charge)
   for i, other in ipairs(redis.call('ZRANGE', zset, 0, 1)) do
     if other ~= member then
-      earlier = math.max(earlier, tonumber(redis.call('ZSCORE', zset, other)) - charge)
+      -- One more than a whole turn before it: after that turn it is the other's, also where names decide a tie.
+      earlier = math.max(earlier, tonumber(redis.call('ZSCORE', zset, other)) - charge + 1)
       break
     end
   end

@@ -81,7 +81,7 @@ impl ControlError {
             "OOM" => Self::OutOfMemory,
             "READONLY" => Self::ReadOnly,
             "LOADING" | "BUSY" | "MASTERDOWN" => Self::Loading,
-            "MISCONF" => Self::Misconfigured,
+            "MISCONF" | "NOREPLICAS" => Self::Misconfigured,
             "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" => Self::Moved,
             // Redis wraps the error of a command that a script called; the first word of the text tells which.
             "ERR" if detail.contains("OOM command not allowed") => Self::OutOfMemory,

@@ -11,6 +11,8 @@ mod look;
 mod pop;
 mod put_back;
 mod record;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
