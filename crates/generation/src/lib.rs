@@ -1,7 +1,7 @@
 //! Admission: from a request body to a task that is queued and paid for, or to a refusal that says why.
 //!
 //! [`GenerationRequest::parse`] is pure. [`Generation::submit`] asks the limits in one Redis round trip and then
-//! hands the request to the [`writer`], which commits many of them together. [`Generation::quote`] runs the same
+//! hands the request to a writer, which commits many of them together. [`Generation::quote`] runs the same
 //! decision and writes nothing. [`Generation::cancel`] records the wish to stop. This crate owns no table: it
 //! composes the verbs of those who do, in their lock order.
 
