@@ -49,6 +49,17 @@ test("the page and its files are served as agreed", async ({ page, demo }) => {
   expect((await page.request.get(`${demo.url}/console/nothing-here.js`)).status()).toBe(404);
 });
 
+test("loading the page again, unchanged, leaves it as it was", async ({ page, demo }) => {
+  await page.goto(demo.url);
+  await expect(page.getByRole("heading", { name: "New video" })).toBeVisible();
+  // The answer is a 304 now, whose headers replace those that the browser kept with the page.
+  await page.goto(`${demo.url}/docs`);
+  await page.goto(demo.url);
+  await expect(page.getByRole("heading", { name: "New video" })).toBeVisible();
+  await page.reload();
+  await expect(page.getByRole("heading", { name: "New video" })).toBeVisible();
+});
+
 test("a wrong key is refused in words, a good one connects", async ({ page, demo, backend, watch }) => {
   watch.expects(status(401));
   const { key } = await backend.newcomer(100);

@@ -33,7 +33,11 @@ export async function findDemo(): Promise<RunningDemo> {
   const folder = mkdtempSync(join(tmpdir(), "aivideo-e2e-"));
   // PostgreSQL runs as a user of its own, who has to get in.
   chmodSync(folder, 0o755);
-  const child = spawn(binary, ["demo", "--json", "--http-addr", "127.0.0.1:0", "--data-dir", join(folder, "demo")], { stdio: ["ignore", "pipe", "pipe"] });
+  const child = spawn(binary, ["demo", "--json", "--http-addr", "127.0.0.1:0", "--data-dir", join(folder, "demo")], {
+    stdio: ["ignore", "pipe", "pipe"],
+    // The binary takes every AIVIDEO_ variable for configuration, and these two are ours.
+    env: { ...process.env, AIVIDEO_BIN: undefined, AIVIDEO_DEMO_JSON: undefined },
+  });
   let log = "";
   child.stderr.on("data", (chunk: Buffer) => (log = (log + chunk.toString()).slice(-20_000)));
   const stop = async (): Promise<void> => {
