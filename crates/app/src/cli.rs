@@ -207,7 +207,8 @@ mod tests {
 
     #[test]
     fn an_unknown_role_is_refused_and_the_known_ones_are_named() {
-        let refused = Cli::try_parse_from(["aivideo", "serve", "--roles", "api,janitor"]).unwrap_err().to_string();
+        let refused =
+            Cli::try_parse_from(["aivideo", "serve", "--roles", "api,janitor"]).unwrap_err().to_string();
         assert!(refused.contains("janitor") && refused.contains("scheduler"), "{refused}");
         let cli = Cli::try_parse_from(["aivideo", "serve", "--roles", "api,relay"]).unwrap();
         let Command::Serve(args) = cli.command else { panic!("another command") };

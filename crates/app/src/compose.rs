@@ -93,6 +93,9 @@ impl Work {
                 adapters.push(Arc::new(adapter));
             }
         }
-        Ok(Self { providers: Providers::new(adapters)?, bus: bus::connect(&config.queue.url, stores.pool.clone())? })
+        Ok(Self {
+            providers: Providers::new(adapters)?,
+            bus: bus::connect(&config.queue.url, stores.pool.clone())?,
+        })
     }
 }

@@ -110,10 +110,11 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(300)).await;
             "done"
         };
-        let router = Router::new()
-            .route("/slow", get(slow))
-            .route("/never", get(std::future::pending::<()>))
-            .route("/peer", get(|ConnectInfo(peer): ConnectInfo<SocketAddr>| async move { peer.to_string() }));
+        let router =
+            Router::new().route("/slow", get(slow)).route("/never", get(std::future::pending::<()>)).route(
+                "/peer",
+                get(|ConnectInfo(peer): ConnectInfo<SocketAddr>| async move { peer.to_string() }),
+            );
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
@@ -141,7 +142,8 @@ mod tests {
         let slow = ask(address, "GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await;
         let never = ask(address, "GET /never HTTP/1.1\r\nhost: x\r\n\r\n").await;
         // Both requests are in once a third one has been answered.
-        let peer = answer(ask(address, "GET /peer HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await).await;
+        let peer =
+            answer(ask(address, "GET /peer HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await).await;
         assert!(peer.contains("127.0.0.1:"), "{peer}");
         shutdown.cancel();
         assert!(answer(slow).await.ends_with("done"));

@@ -105,8 +105,10 @@ async fn differences(stores: &Stores) -> anyhow::Result<HashSet<(String, &'stati
         let present: HashSet<AttemptRef> = members.into_iter().map(|member| member.attempt).collect();
         let wanted = &wanted[set];
         let name = |attempt: &AttemptRef| format!("{attempt} in {set:?}");
-        differences.extend(wanted.difference(&present).map(|a| (name(a), "live in PostgreSQL, without a slot")));
-        differences.extend(present.difference(wanted).map(|a| (name(a), "holds a slot, not live in PostgreSQL")));
+        differences
+            .extend(wanted.difference(&present).map(|a| (name(a), "live in PostgreSQL, without a slot")));
+        differences
+            .extend(present.difference(wanted).map(|a| (name(a), "holds a slot, not live in PostgreSQL")));
     }
     Ok(differences)
 }

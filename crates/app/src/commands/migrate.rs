@@ -64,8 +64,7 @@ mod tests {
     async fn a_second_migration_waits_for_the_first_and_finds_nothing_to_do() {
         let db = testkit::TestDb::new().await;
         // What the migrator locks while it works, held for longer than one wait.
-        let name: String =
-            sqlx::query_scalar("SELECT current_database()").fetch_one(&db.pool).await.unwrap();
+        let name: String = sqlx::query_scalar("SELECT current_database()").fetch_one(&db.pool).await.unwrap();
         let mut first = sqlx::PgConnection::connect(&db.url).await.unwrap();
         sqlx::migrate::Migrate::lock(&mut first).await.unwrap();
         let second = tokio::spawn({

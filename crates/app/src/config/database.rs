@@ -30,7 +30,7 @@ impl Default for DatabaseConfig {
         let millis = |limit: Duration| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         Self {
             url: StoreUrl::default(),
-            max_connections: limits.max_connections,
+            max_connections: 40,
             acquire_ms_max: millis(limits.acquire_timeout),
             statement_ms_max: millis(limits.statement_timeout),
             lock_ms_max: millis(limits.lock_timeout),
@@ -56,7 +56,11 @@ impl DatabaseConfig {
             ("lock_ms_max", self.lock_ms_max),
             ("idle_in_transaction_ms_max", self.idle_in_transaction_ms_max),
         ] {
-            faults.require(millis > 0, format!("database.{key}"), "must be at least 1; PostgreSQL reads 0 as no limit");
+            faults.require(
+                millis > 0,
+                format!("database.{key}"),
+                "must be at least 1; PostgreSQL reads 0 as no limit",
+            );
         }
         faults.require(
             self.lock_ms_max < self.statement_ms_max,

@@ -37,7 +37,11 @@ impl Default for HttpConfig {
 impl HttpConfig {
     pub(super) fn check(&self, faults: &mut Faults) {
         let same = self.admin_addr == Some(self.addr) && self.addr.port() != 0;
-        faults.require(!same, "http.admin_addr", "is the address of http.addr; leave it out to serve /admin there");
+        faults.require(
+            !same,
+            "http.admin_addr",
+            "is the address of http.addr; leave it out to serve /admin there",
+        );
         faults.require(self.connections_max > 0, "http.connections_max", "must be at least 1");
         faults.require(self.head_seconds_max > 0, "http.head_seconds_max", "must be at least 1");
     }

@@ -39,17 +39,18 @@ use figment::{
 use generation::GenerationConfig;
 use serde::{Deserialize, Serialize};
 
+use self::{
+    database::DatabaseConfig, demo::DemoConfig, env::Environment, fault::Faults, models::ModelConfig,
+    outbound::OutboundConfig, providers::ProviderConfig, queue::QueueConfig, redis::RedisConfig,
+    scheduler::SchedulerSection, secrets::SecretsConfig, storage::StorageConfig, tenancy::TenancySection,
+    tiers::TierConfig,
+};
 pub(crate) use self::{
     env::is_ours,
     fault::{ConfigError, Fault},
     http::HttpConfig,
     log::{LogConfig, LogFormat},
     secret::{Secret, StoreUrl},
-};
-use self::{
-    database::DatabaseConfig, demo::DemoConfig, env::Environment, fault::Faults, models::ModelConfig,
-    outbound::OutboundConfig, providers::ProviderConfig, queue::QueueConfig, redis::RedisConfig,
-    scheduler::SchedulerSection, secrets::SecretsConfig, storage::StorageConfig, tenancy::TenancySection, tiers::TierConfig,
 };
 
 /// Read when no file is named and it lies in the current folder.
@@ -218,6 +219,11 @@ impl Config {
 
     fn check_api(&self, faults: &mut Faults) {
         faults.check("api", self.api.check());
+        faults.require(
+            self.api.store_in_flight_max < self.database.max_connections as usize,
+            "api.store_in_flight_max",
+            "must be below database.max_connections, or reads could keep the writer waiting for a connection",
+        );
         if let Some(url) = &self.api.public_url {
             let usable = matches!(url.scheme(), "http" | "https") && url.has_host() && url.query().is_none();
             faults.require(usable, "api.public_url", "must be an http:// or https:// address");
@@ -238,7 +244,8 @@ impl Config {
 
     /// The models and accounts that are set up: those of accounts with an address.
     pub(crate) fn to_catalogue(&self) -> CatalogueConfig {
-        let is_up = |account: &ProviderAccountId| self.providers.get(account).is_some_and(|p| p.url.is_some());
+        let is_up =
+            |account: &ProviderAccountId| self.providers.get(account).is_some_and(|p| p.url.is_some());
         let models = self.models.iter().filter(|(_, model)| is_up(&model.account));
         let accounts = self.providers.iter().filter(|(account, _)| is_up(account));
         CatalogueConfig {

@@ -56,7 +56,8 @@ impl RedisConfig {
     pub(super) fn check(&self, faults: &mut Faults) {
         let own = [&self.cache_url, &self.control_url, &self.realtime_url];
         if self.url.is_empty() && own.iter().any(|url| url.is_none()) {
-            faults.add("redis.url", "is required, such as redis://host:6379, unless each instance has its own");
+            faults
+                .add("redis.url", "is required, such as redis://host:6379, unless each instance has its own");
         } else {
             faults.check("redis", self.to_control().check());
         }

@@ -9,7 +9,8 @@ use super::{Secret, fault::Faults};
 /// 32 random bytes have 43 characters in base64; nobody types fewer than this many by chance.
 const KEY_CHARS_MIN: usize = 32;
 /// Parts of keys that stand in examples.
-const PLACEHOLDERS: &[&str] = &["change", "default", "example", "secret", "password", "insecure", "0123456789"];
+const PLACEHOLDERS: &[&str] =
+    &["change", "default", "example", "secret", "password", "insecure", "0123456789"];
 
 /// Section `secrets`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -95,8 +96,7 @@ mod tests {
 
     #[test]
     fn purposes_and_keys_give_different_bytes() {
-        let secrets =
-            SecretsConfig { key: Secret::new("k1"), previous_key: Some(Secret::new("k2")) };
+        let secrets = SecretsConfig { key: Secret::new("k1"), previous_key: Some(Secret::new("k2")) };
         assert_ne!(secrets.derive("links"), secrets.derive("callbacks"));
         assert_ne!(Some(secrets.derive("links")), secrets.derive_previous("links"));
     }

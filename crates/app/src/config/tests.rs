@@ -143,3 +143,71 @@ fn a_deployment_without_the_mock_provider_does_not_offer_its_models() {
     let config = load(&[("AIVIDEO_MOCK_PROVIDER_URL", "")]).unwrap();
     assert!(config.to_catalogue().models.is_empty());
 }
+
+/// A file of the folder `config/`.
+fn shipped(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config").join(name)
+}
+
+/// A table without the keys that are not set.
+fn without_null(value: serde_json::Value) -> serde_json::Value {
+    match value {
+        serde_json::Value::Object(map) => {
+            let kept = map.into_iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k, without_null(v)));
+            serde_json::Value::Object(kept.collect())
+        }
+        other => other,
+    }
+}
+
+#[test]
+fn the_annotated_file_says_every_default() {
+    let text = std::fs::read_to_string(shipped("aivideo.toml")).unwrap();
+    let said: Dict = Toml::from_str(&text).unwrap();
+    let said = without_null(serde_json::to_value(said).unwrap());
+    let defaults = without_null(serde_json::to_value(Config::default()).unwrap());
+    assert_eq!(said, defaults);
+}
+
+#[test]
+fn the_annotated_file_shows_every_key_that_has_no_default() {
+    let text = std::fs::read_to_string(shipped("aivideo.toml")).unwrap();
+    let uncommented: String = text
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase()) => format!("{rest}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let dict: Dict = Toml::from_str(&uncommented).unwrap();
+    let shown = serde_json::to_value(&dict).unwrap();
+    fn missing(path: &str, defaults: &serde_json::Value, shown: &serde_json::Value, found: &mut Vec<String>) {
+        let serde_json::Value::Object(defaults) = defaults else { return };
+        for (key, value) in defaults {
+            match shown.get(key) {
+                Some(shown) => missing(&format!("{path}.{key}"), value, shown, found),
+                None => found.push(format!("{path}.{key}")),
+            }
+        }
+    }
+    let mut found = Vec::new();
+    missing("", &serde_json::to_value(Config::default()).unwrap(), &shown, &mut found);
+    assert!(found.is_empty(), "keys that the file does not show: {found:?}");
+    // And nothing that is shown is unknown.
+    let mut faults = Faults::default();
+    find_unknown("the file", &dict, &Config::default(), &mut faults);
+    assert!(faults.0.is_empty(), "{:?}", faults.0);
+}
+
+#[test]
+fn the_settings_for_measurements_limit_nothing() {
+    let config = Config::load(Some(&shipped("bench.toml")), environment(&[]), Needs::All).unwrap();
+    let enterprise = &config.tiers["enterprise"];
+    assert_eq!((enterprise.user.submit, enterprise.tenant.submit, enterprise.reads), (None, None, None));
+    assert_eq!((config.api.ip, config.api.ip_window, config.api.failed_auth), (None, None, None));
+    let account = &config.to_catalogue().accounts[0];
+    assert_eq!((account.slots, account.submits), (1_024, None));
+    assert_eq!(config.demo.credits, domain::Credits::new(1_000_000_000_000).unwrap());
+    assert_eq!(config.demo.postgres["max_connections"], "200", "the rest of a table stays");
+    assert_eq!(config.demo.postgres["shared_buffers"], "1GB");
+}

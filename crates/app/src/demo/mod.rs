@@ -19,6 +19,7 @@ mod services;
 use std::path::Path;
 
 use anyhow::Context;
+use catalogue::ProviderKind;
 use serde::{Deserialize, Serialize};
 
 use self::{
@@ -88,7 +89,8 @@ fn secrets(place: &Place) -> anyhow::Result<Secrets> {
     if let Some(secrets) = place.kept("secrets.json")? {
         return Ok(secrets);
     }
-    let secrets = Secrets { key: hex::encode(rand::random::<[u8; 32]>()), servers: ServerPasswords::random() };
+    let secrets =
+        Secrets { key: hex::encode(rand::random::<[u8; 32]>()), servers: ServerPasswords::random() };
     place.keep("secrets.json", &secrets)?;
     Ok(secrets)
 }
@@ -120,7 +122,8 @@ fn set_servers(config: &mut Config, database: &str, redis: &str, mock: Option<&s
     config.redis.control_url = None;
     config.redis.realtime_url = None;
     if let Some(mock) = mock {
-        for provider in config.providers.values_mut().filter(|provider| provider.url.is_none()) {
+        let mocks = config.providers.values_mut().filter(|provider| provider.kind == ProviderKind::Mock);
+        for provider in mocks.filter(|provider| provider.url.is_none()) {
             provider.url = Some(mock.to_owned());
         }
     }

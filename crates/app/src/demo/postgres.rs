@@ -133,7 +133,12 @@ async fn initialise(
 }
 
 /// Takes over the server that already runs on this folder, if there is one that answers and is set up as wanted.
-async fn adopt(place: &Place, data: &Path, password: &str, settings: &Settings) -> anyhow::Result<Option<String>> {
+async fn adopt(
+    place: &Place,
+    data: &Path,
+    password: &str,
+    settings: &Settings,
+) -> anyhow::Result<Option<String>> {
     let Some(process) = living_postmaster(data) else { return Ok(None) };
     process.record(&place.pid_file(NAME))?;
     let as_wanted = place.kept::<Settings>("postgres-settings.json")?.is_some_and(|last| last == *settings);

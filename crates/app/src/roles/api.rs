@@ -21,7 +21,11 @@ pub(crate) struct Around {
 }
 
 /// The routes' state, and the writer behind it.
-pub(crate) fn build(config: &Config, stores: &Stores, around: Around) -> anyhow::Result<(ApiState, Generation)> {
+pub(crate) fn build(
+    config: &Config,
+    stores: &Stores,
+    around: Around,
+) -> anyhow::Result<(ApiState, Generation)> {
     let Around { health, metrics, shutdown, demo_key, nudge } = around;
     let accepted: AcceptedHook = match nudge {
         Some(nudge) => Arc::new(move |tasks| nudge.queued(tasks)),
