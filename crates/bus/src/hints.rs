@@ -1,7 +1,7 @@
 //! Nudges: within the process by a bell per topic, between processes by LISTEN and NOTIFY.
 //!
 //! NOTIFY inside a writing transaction would make all commits wait for one another, so it goes out on a connection
-//! of its own, after the commit, at most every 5 ms however many ask for it, and only for topics that nobody in
+//! of its own, after the commit, at most every 10 ms however many ask for it, and only for topics that nobody in
 //! this process consumes. All of it is a hint: lost ones cost the time to the next look.
 
 use std::{
@@ -25,7 +25,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 const CHANNEL: &str = "aiv_bus";
 /// The shortest time between two NOTIFY.
-const PACE: Duration = Duration::from_millis(5);
+const PACE: Duration = Duration::from_millis(10);
 /// How long the server may take to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// After which silence the listening connection is asked whether it is alive.
@@ -139,7 +139,8 @@ async fn notify(
 ) -> sqlx::Result<PgConnection> {
     let mut connection = match connection {
         Some(connection) => connection,
-        None => PgConnection::connect_with(options).await?,
+        // Nobody waits for the disk on account of a hint.
+        None => PgConnection::connect_with(&options.clone().options([("synchronous_commit", "off")])).await?,
     };
     sqlx::query("SELECT pg_notify($1, $2)").bind(CHANNEL).bind(payload).execute(&mut connection).await?;
     Ok(connection)

@@ -2,7 +2,7 @@
 //!
 //! Tests run against real servers, because what they must prove (locks, constraints, scripts, lost answers) does
 //! not exist in a fake. To stay quick, the schema is migrated once into a template database and each test gets a
-//! clone of it. Development only: no crate depends on this one outside its tests.
+//! clone of it; what only happens on the way to a server is done by a [`Proxy`]. Development only: no crate depends on this one outside its tests.
 //!
 //! | variable | default |
 //! |---|---|
@@ -11,12 +11,14 @@
 //! | `AIVTEST_KEEP` | unset; when set, test databases stay for inspection |
 
 mod database;
+mod proxy;
 mod redis_prefix;
 mod wait;
 
 pub use database::TestDb;
 /// A clock that stands still until the test moves it.
 pub use domain::clock::ManualClock as TestClock;
+pub use proxy::Proxy;
 pub use redis_prefix::TestRedis;
 pub use wait::{wait_for, wait_until};
 

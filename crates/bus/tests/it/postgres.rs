@@ -102,7 +102,8 @@ async fn without_any_nudge_the_poll_finds_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_survives_the_loss_of_its_connections() {
     let backend = Postgres::start().await;
-    let bus = backend.connect(options());
+    // A claim whose answer was lost comes back soon.
+    let bus = backend.connect(BusOptions { visible_for: Duration::from_millis(500), ..options() });
     let (handler, mut told) = Tell::new();
     let consumer = Consumer::start(&bus, handler);
     for round in 0..3 {

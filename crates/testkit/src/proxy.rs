@@ -1,0 +1,290 @@
+//! A TCP proxy in front of a real server, for the faults that only happen on the way: lost answers, silence,
+//! broken connections, distance.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use url::Url;
+
+/// Stands between a client and a server, and does to their bytes what the test asks for. Ends, with its connections,
+/// when dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    addr: SocketAddr,
+    shared: Arc<Shared>,
+    _end: DropGuard,
+}
+
+#[derive(Debug)]
+struct Shared {
+    server: String,
+    delay_ms: AtomicU64,
+    frozen: watch::Sender<bool>,
+    /// Ends the present connections.
+    cut: Mutex<CancellationToken>,
+    refusing: AtomicBool,
+    /// The request that will be lost, or its answer.
+    trap: Mutex<Option<(Vec<u8>, Loss)>>,
+    lost: AtomicUsize,
+    opened: AtomicUsize,
+}
+
+/// What a trap loses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    Request,
+    Answer,
+}
+
+impl Proxy {
+    /// A proxy in front of the server that a URL names (`postgres://…`, `redis://…`, `http://…` with a port).
+    ///
+    /// # Panics
+    /// When the URL names no host and port.
+    pub async fn before(url: &str) -> Self {
+        let url = Url::parse(url).expect("a URL");
+        let server =
+            format!("{}:{}", url.host_str().expect("a host"), url.port_or_known_default().expect("a port"));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let addr = listener.local_addr().expect("an address");
+        let end = CancellationToken::new();
+        let shared = Arc::new(Shared {
+            server,
+            delay_ms: AtomicU64::new(0),
+            frozen: watch::Sender::new(false),
+            cut: Mutex::new(end.child_token()),
+            refusing: AtomicBool::new(false),
+            trap: Mutex::new(None),
+            lost: AtomicUsize::new(0),
+            opened: AtomicUsize::new(0),
+        });
+        tokio::spawn(end.clone().run_until_cancelled_owned(accept(listener, Arc::clone(&shared))));
+        Self { addr, shared, _end: end.drop_guard() }
+    }
+
+    /// The same URL, by way of the proxy.
+    ///
+    /// # Panics
+    /// When the URL names no host.
+    #[must_use]
+    pub fn url(&self, url: &str) -> String {
+        let mut url = Url::parse(url).expect("a URL");
+        url.set_host(Some("127.0.0.1")).expect("a URL with a host");
+        url.set_port(Some(self.addr.port())).expect("a URL with a port");
+        url.into()
+    }
+
+    /// Holds every piece of every connection back for that long, in both directions.
+    pub fn set_delay(&self, delay: Duration) {
+        let millis = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        self.shared.delay_ms.store(millis, Ordering::Relaxed);
+    }
+
+    /// Nothing passes any more, and no connection breaks: the other side seems to hang.
+    pub fn freeze(&self) {
+        self.shared.frozen.send_replace(true);
+    }
+
+    /// Everything passes again, also what was held back.
+    pub fn thaw(&self) {
+        self.shared.frozen.send_replace(false);
+    }
+
+    /// Breaks all connections. New ones are let through.
+    pub fn cut(&self) {
+        let mut cut = self.shared.cut.lock().unwrap_or_else(PoisonError::into_inner);
+        cut.cancel();
+        *cut = CancellationToken::new();
+    }
+
+    /// From now on new connections are broken at once, or let through again.
+    pub fn refuse(&self, refuse: bool) {
+        self.shared.refusing.store(refuse, Ordering::SeqCst);
+    }
+
+    /// Lets the next request that contains `needle` through, then breaks its connection instead of passing the
+    /// server's answer on. Once.
+    pub fn lose_answer_to(&self, needle: &str) {
+        self.set_trap(needle, Loss::Answer);
+    }
+
+    /// Breaks the connection of the next request that contains `needle` instead of passing it on. Once.
+    pub fn lose_request(&self, needle: &str) {
+        self.set_trap(needle, Loss::Request);
+    }
+
+    fn set_trap(&self, needle: &str, loss: Loss) {
+        *self.shared.trap.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((needle.as_bytes().to_vec(), loss));
+    }
+
+    /// How many requests and answers were lost that way.
+    #[must_use]
+    pub fn lost(&self) -> usize {
+        self.shared.lost.load(Ordering::SeqCst)
+    }
+
+    /// How many connections have been opened so far.
+    #[must_use]
+    pub fn opened(&self) -> usize {
+        self.shared.opened.load(Ordering::SeqCst)
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    loop {
+        let Ok((client, _)) = listener.accept().await else { return };
+        if shared.refusing.load(Ordering::SeqCst) {
+            continue;
+        }
+        shared.opened.fetch_add(1, Ordering::SeqCst);
+        let cut = shared.cut.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let carried = carry(client, Arc::clone(&shared));
+        tokio::spawn(cut.run_until_cancelled_owned(carried));
+    }
+}
+
+/// Carries one connection's bytes until either side ends it.
+async fn carry(mut client: TcpStream, shared: Arc<Shared>) {
+    let Ok(mut server) = TcpStream::connect(&shared.server).await else { return };
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_server, mut to_server) = server.split();
+    let answer_is_lost = AtomicBool::new(false);
+    let up = async {
+        let mut piece = vec![0; 64 << 10];
+        while let Ok(length @ 1..) = from_client.read(&mut piece).await {
+            match shared.springs(&piece[..length]) {
+                None => {}
+                Some(Loss::Answer) => answer_is_lost.store(true, Ordering::SeqCst),
+                Some(Loss::Request) => {
+                    shared.lost.fetch_add(1, Ordering::SeqCst);
+                    return;
+                }
+            }
+            shared.hold_back().await;
+            if to_server.write_all(&piece[..length]).await.is_err() {
+                return;
+            }
+        }
+    };
+    let down = async {
+        let mut piece = vec![0; 64 << 10];
+        while let Ok(length @ 1..) = from_server.read(&mut piece).await {
+            if answer_is_lost.load(Ordering::SeqCst) {
+                shared.lost.fetch_add(1, Ordering::SeqCst);
+                return;
+            }
+            shared.hold_back().await;
+            if to_client.write_all(&piece[..length]).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = up => {}
+        () = down => {}
+    }
+}
+
+impl Shared {
+    /// What is to be lost if this piece is the request that the trap waits for; then the trap is gone.
+    fn springs(&self, piece: &[u8]) -> Option<Loss> {
+        let mut trap = self.trap.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, loss) = trap.take_if(|(needle, _)| piece.windows(needle.len()).any(|part| part == needle))?;
+        Some(loss)
+    }
+
+    async fn hold_back(&self) {
+        let delay = self.delay_ms.load(Ordering::Relaxed);
+        if delay > 0 {
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+        }
+        // The sender lives in `self`.
+        let _ = self.frozen.subscribe().wait_for(|frozen| !frozen).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pg::{PgConfig, PgError};
+
+    use super::*;
+    use crate::TestDb;
+
+    async fn behind(proxy: &Proxy, db: &TestDb) -> pg::PgPool {
+        pg::connect(&PgConfig { max_connections: 2, ..PgConfig::new(proxy.url(&db.url)) }).await.unwrap()
+    }
+
+    async fn insert(pool: &pg::PgPool) -> Result<(), PgError> {
+        pg::transact(pool, |conn| {
+            Box::pin(async move {
+                let events = "INSERT INTO outbox_events (topic, key, payload, shard)
+                              VALUES ('t', gen_random_uuid(), '', 0)";
+                sqlx::query(events).execute(conn).await?;
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    #[tokio::test]
+    async fn a_commit_or_its_answer_can_be_lost_and_the_client_cannot_tell_which() {
+        let db = TestDb::new().await;
+        let proxy = Proxy::before(&db.url).await;
+        let pool = behind(&proxy, &db).await;
+        let rows = || sqlx::query_scalar::<_, i64>("SELECT count(*) FROM outbox_events").fetch_one(&pool);
+
+        proxy.lose_answer_to("COMMIT");
+        let outcome = insert(&pool).await;
+        assert!(matches!(outcome, Err(PgError::CommitUnknown(_))), "{outcome:?}");
+        assert_eq!((rows().await.unwrap(), proxy.lost()), (1, 1));
+
+        proxy.lose_request("COMMIT");
+        let outcome = insert(&pool).await;
+        assert!(matches!(outcome, Err(PgError::CommitUnknown(_))), "{outcome:?}");
+        assert_eq!((rows().await.unwrap(), proxy.lost()), (1, 2));
+    }
+
+    #[tokio::test]
+    async fn connections_can_freeze_and_break() {
+        let db = TestDb::new().await;
+        let proxy = Proxy::before(&db.url).await;
+        let pool = behind(&proxy, &db).await;
+        let ask = || sqlx::query_scalar::<_, i32>("SELECT 1").fetch_one(&pool);
+        assert_eq!(ask().await.unwrap(), 1);
+
+        proxy.freeze();
+        assert!(tokio::time::timeout(Duration::from_millis(200), ask()).await.is_err());
+        proxy.thaw();
+        assert_eq!(ask().await.unwrap(), 1);
+
+        let mut held = pool.acquire().await.unwrap();
+        let opened = proxy.opened();
+        proxy.cut();
+        let broken = sqlx::query("SELECT 1").execute(&mut *held).await.unwrap_err();
+        assert!(matches!(PgError::from(broken), PgError::Unavailable(_)));
+        drop(held);
+        assert_eq!(ask().await.unwrap(), 1);
+        assert!(proxy.opened() > opened);
+
+        proxy.refuse(true);
+        proxy.cut();
+        let refused = tokio::time::timeout(Duration::from_millis(200), ask()).await;
+        assert!(!matches!(refused, Ok(Ok(_))), "{refused:?}");
+        proxy.refuse(false);
+        assert_eq!(ask().await.unwrap(), 1);
+    }
+}
