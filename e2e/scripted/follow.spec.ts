@@ -183,3 +183,17 @@ test("what is not there, or not ours, says so", async ({ page, open, watch }) =>
   await page.goto(page.url().replace(/#.*/, "#/nowhere"));
   await expect(page.getByText("There is no such page.")).toBeVisible();
 });
+
+test("a time left that was reckoned without progress is not put beside a percentage", async ({ page, fake, open }) => {
+  const id = start(fake);
+  fake.set(id, { eta: { from_seconds: 60, to_seconds: 90 }, poll_after_ms: 1_500 });
+  await open(`/#/t/${id}`);
+  await expect(page.locator(".live")).toHaveText("Live");
+  await expect(page.locator(".status-text")).toHaveText("Generating, usually 1-2 min.");
+  const read = fake.asked(`GET /tasks/${id}`).length;
+  fake.progress(id, 33);
+  await expect(page.locator(".status-text")).toHaveText("Generating 33%.");
+  fake.set(id, { eta: { from_seconds: 3, to_seconds: 4 } });
+  await expect(page.locator(".status-text")).toHaveText("Generating 33%, about 0:04 left.");
+  expect(fake.asked(`GET /tasks/${id}`).length).toBeGreaterThan(read);
+});

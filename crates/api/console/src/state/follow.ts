@@ -116,7 +116,7 @@ class Follower {
         this.wakeStream();
       }
       // Position and time left change without an event; else a live stream says all there is to say.
-      const moving = this.task?.status === "QUEUED" || this.task?.eta != null;
+      const moving = this.task?.stage === "queued" || this.task?.stage === "provider_generating";
       const byTheClock = !ended && (failed || !this.live || moving);
       await this.sleep(byTheClock ? everyMs : null, "reader");
     }

@@ -81,5 +81,6 @@ export function applyProgress(id: string, event: ProgressEvent): void {
   const held = taskSignal(id);
   const now = held.peek();
   if (!now || event.version !== now.version || (event.progress ?? -1) <= (now.progress ?? -1)) return;
-  held.value = { ...now, progress: event.progress };
+  // A time left that was reckoned without any progress says nothing about the rest; the next read brings a better one.
+  held.value = { ...now, progress: event.progress, eta: now.progress === null ? null : now.eta };
 }
