@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use control::{Change, DispatchPause, Progress, Sent};
+use control::{DispatchPause, Sent};
 use domain::{
     ProviderAccountId, metric,
     task::{Event, JobHandle},
@@ -106,27 +106,6 @@ impl Worker {
             .await
         {
             tracing::warn!(%account, %error, "the pause of a provider account was not stored");
-        }
-    }
-
-    /// Shows progress to whoever watches. It is no fact, so failing is harmless.
-    pub(crate) async fn publish_progress(&self, owned: &Owned, percent: u8) {
-        let (task, version) = (owned.lease.task, owned.version());
-        match self.control.set_progress(&[(task, Progress { version, percent })]).await {
-            // Somebody has shown later progress.
-            Ok(later) if later == [false] => return,
-            Ok(_) => {}
-            Err(error) => tracing::debug!(%task, %error, "progress was not stored"),
-        }
-        let change = Change {
-            tenant: owned.lease.tenant,
-            task,
-            version,
-            kind: "progress".to_owned(),
-            progress: Some(percent),
-        };
-        if let Err(error) = self.control.publish(&[change]).await {
-            tracing::debug!(%task, %error, "progress was not published");
         }
     }
 

@@ -64,7 +64,7 @@ impl Pump {
     ///
     /// # Errors
     /// When a store did not answer. What was popped comes back by itself after its claim.
-    pub(crate) async fn pass(&self, worker: &Arc<Worker>) -> Result<Next, PassError> {
+    pub(crate) async fn pass(self: &Arc<Self>, worker: &Arc<Worker>) -> Result<Next, PassError> {
         let intents = worker.catalogue.intents().await?;
         if intents.against(&self.model.route.account, &self.model.name).is_some() {
             return Ok(Next::In(WHILE_PAUSED));
@@ -85,11 +85,14 @@ impl Pump {
             worker.fill.notify_one();
         }
         let count = popped.tasks.len();
-        let (started, refilled) = tokio::join!(
-            self.dispatch(worker, popped.tasks),
-            worker.refill(&self.model.name, &popped.refill)
-        );
-        let put_back = started?;
+        // In a task of its own, so that a shutdown in the middle leaves no claimed task without a driver.
+        let dispatching = worker.drivers.spawn({
+            let (pump, worker) = (self.clone(), worker.clone());
+            async move { pump.dispatch(&worker, popped.tasks).await }
+        });
+        let (dispatched, refilled) =
+            tokio::join!(dispatching, worker.refill(&self.model.name, &popped.refill));
+        let put_back = dispatched??;
         refilled?;
         let refused = put_back.len();
         self.adapt(worker, want, count, refused);

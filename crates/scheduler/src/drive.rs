@@ -5,9 +5,10 @@
 //! from what PostgreSQL says. Each stage is one file and returns the stage after it; what stage that is follows from
 //! the record that PostgreSQL gave back, never from what this worker believes.
 
-use std::sync::Arc;
+use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use domain::task::{JobHandle, Seen, TaskState};
+use futures::FutureExt;
 use provider_adapter::{Observation, OutputRef};
 use task_state::TaskRecord;
 use tokio::time::Instant;
@@ -79,20 +80,30 @@ pub(crate) fn stage_of(record: &TaskRecord, owned: &Owned) -> Stage {
 
 /// Drives one attempt to its end, or until it is lost or handed back.
 pub(crate) async fn drive(worker: Arc<Worker>, owned: Arc<Owned>, start: Stage) {
+    // A panic must not leave an attempt that is kept alive by the heartbeat and driven by nobody: its lease goes, and
+    // whoever takes it over begins with what PostgreSQL says.
+    let stages = AssertUnwindSafe(run_stages(&worker, &owned, start)).catch_unwind();
+    let last = stages.await.unwrap_or_else(|_| {
+        tracing::error!(attempt = %owned.name(), "the driver of an attempt panicked and hands it back");
+        Stage::HandBack
+    });
+    worker.let_go(&owned, &last);
+    drop(owned);
+    worker.ring_all();
+}
+
+async fn run_stages(worker: &Arc<Worker>, owned: &Arc<Owned>, start: Stage) -> Stage {
     let mut stage = start;
     loop {
         stage = match stage {
-            Stage::Submit(record) => submit::submit(&worker, &owned, record).await,
+            Stage::Submit(record) => submit::submit(worker, owned, record).await,
             Stage::Doubt { submit_ends_at } => {
-                reconcile_submit::reconcile(&worker, &owned, submit_ends_at).await
+                reconcile_submit::reconcile(worker, owned, submit_ends_at).await
             }
-            Stage::Follow { job, seen, first } => follow::follow(&worker, &owned, job, seen, first).await,
-            Stage::Output { job, output } => output::fetch_output(&worker, &owned, &job, output).await,
-            Stage::Outlive => outlive::outlive(&worker, &owned).await,
-            Stage::Over | Stage::Lost | Stage::HandBack => break,
+            Stage::Follow { job, seen, first } => follow::follow(worker, owned, job, seen, first).await,
+            Stage::Output { job, output } => output::fetch_output(worker, owned, &job, output).await,
+            Stage::Outlive => outlive::outlive(worker, owned).await,
+            Stage::Over | Stage::Lost | Stage::HandBack => return stage,
         };
     }
-    worker.let_go(&owned, &stage);
-    drop(owned);
-    worker.ring_all();
 }

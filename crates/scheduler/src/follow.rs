@@ -180,7 +180,7 @@ impl Follower<'_> {
             Observation::Running { progress: Some(progress) } => {
                 if self.progress != Some(progress) {
                     self.progress = Some(progress);
-                    self.worker.publish_progress(self.owned, progress).await;
+                    self.worker.progress.show(self.owned, progress);
                 }
                 None
             }

@@ -27,6 +27,7 @@ mod output;
 mod outputs;
 mod owned;
 mod pace;
+mod progress;
 mod provider_health;
 mod ready;
 mod reaper;

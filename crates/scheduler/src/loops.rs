@@ -8,11 +8,13 @@ use std::{
     borrow::Cow,
     collections::BTreeMap,
     future::Future,
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use domain::metric;
+use futures::FutureExt;
 use serde::Serialize;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -156,7 +158,9 @@ where
         // A pass is cut off by the shutdown: it is idempotent, and whoever comes next repeats it.
         let result = tokio::select! {
             () = shutdown.cancelled() => return,
-            result = pass() => result,
+            result = AssertUnwindSafe(pass()).catch_unwind() => {
+                result.unwrap_or_else(|_| Err("the pass panicked".into()))
+            }
         };
         loops.ran(&name, result.as_ref().map(|_| ()));
         let pause = match result {
@@ -196,6 +200,7 @@ mod tests {
         let run = run(&loops, rhythm, &shutdown, || async {
             match passes.fetch_add(1, Ordering::SeqCst) {
                 1 => Err("broken".into()),
+                2 => panic!("as if by a fault of ours"),
                 _ => Ok(Next::Timer),
             }
         });
@@ -207,6 +212,8 @@ mod tests {
             assert!(before.elapsed() < Duration::from_secs(1));
             assert_eq!(loops.report()[0].last_error.as_deref(), Some("broken"));
             seen(&loops, 3).await;
+            assert_eq!(loops.report()[0].last_error.as_deref(), Some("the pass panicked"));
+            seen(&loops, 4).await;
             assert_eq!(loops.report()[0].last_error, None);
             shutdown.cancel();
         };

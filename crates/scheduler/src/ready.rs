@@ -12,7 +12,7 @@ use std::{
 };
 
 use control::{Added, QueuedUser, ReadyTask};
-use domain::{ModelName, TaskId, TaskStatus};
+use domain::{ModelName, TaskId, TaskStatus, metric};
 use task_state::TaskRecord;
 
 use crate::{
@@ -122,6 +122,11 @@ pub(crate) async fn pass(worker: &Worker, walk: &Walk) -> Result<Next, PassError
         } else {
             fill(worker, &model.name).await?;
         }
+    }
+    let names: Vec<_> = worker.catalogue.models().iter().map(|model| model.name.clone()).collect();
+    for (name, depth) in names.iter().zip(worker.control.queue_depths(&names).await?) {
+        #[expect(clippy::cast_precision_loss, reason = "a gauge of at most some million tasks")]
+        metrics::gauge!(metric::QUEUE_DEPTH, "model" => name.to_string()).set(depth as f64);
     }
     Ok(Next::Timer)
 }

@@ -23,6 +23,7 @@ use crate::{
     heartbeat,
     intake::{self, Intake, Nudge},
     loops::{self, Loops, Rhythm},
+    progress::{self, Figure, Shown},
     ready, reaper, slot_reconciler, sweeper,
     worker::{Worker, WorkerParts},
 };
@@ -59,6 +60,7 @@ pub struct Scheduler {
     bus: Arc<dyn Bus>,
     nudged: mpsc::Receiver<TaskId>,
     returned: mpsc::Receiver<Return>,
+    shown: mpsc::Receiver<Figure>,
 }
 
 impl std::fmt::Debug for Scheduler {
@@ -75,6 +77,7 @@ impl Scheduler {
     pub fn new(parts: SchedulerParts) -> Result<(Self, Nudge), SchedulerConfigError> {
         parts.config.check()?;
         let (returns, returned) = Returns::new();
+        let (progress, shown) = Shown::new();
         let bus = parts.bus;
         let worker = WorkerParts {
             id: parts.worker_id,
@@ -88,9 +91,9 @@ impl Scheduler {
             clock: parts.clock,
             seed: parts.seed,
         };
-        let worker = Arc::new(Worker::new(worker, returns));
+        let worker = Arc::new(Worker::new(worker, returns, progress));
         let (nudge, nudged) = Nudge::new(worker.clone());
-        Ok((Self { worker, bus, nudged, returned }, nudge))
+        Ok((Self { worker, bus, nudged, returned, shown }, nudge))
     }
 
     /// The loops of this scheduler, for `/readyz` and metrics.
@@ -108,10 +111,12 @@ impl Scheduler {
     /// Runs until the shutdown, then ends in order: nothing new is claimed, whoever waits hands back, submits under way
     /// get their time, and the leases go, so that others take over at once.
     pub async fn run(self, shutdown: CancellationToken) {
-        let Self { worker, bus, nudged, returned } = self;
+        let Self { worker, bus, nudged, returned, shown } = self;
         tracing::info!(worker = %worker.id, "the scheduler starts");
         let mut loops = JoinSet::new();
         spawn_loops(&mut loops, &worker, &bus, nudged);
+        let showing = worker.clone();
+        loops.spawn(async move { progress::run(&showing, shown).await });
         // What is given back at the end is sent by this one, so it goes on until the drivers have ended.
         let over = CancellationToken::new();
         let returns = tokio::spawn({

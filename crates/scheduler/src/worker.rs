@@ -26,6 +26,7 @@ use crate::{
     loops::Loops,
     outputs::Outputs,
     owned::{Holdings, Owned},
+    progress::Shown,
     provider_health::ProviderHealth,
     recent::Recent,
     slot_reconciler::Suspects,
@@ -64,6 +65,8 @@ pub(crate) struct Worker {
     pub(crate) suspects: Suspects,
     /// Requests other than submits under way, by account.
     turns: HashMap<ProviderAccountId, Arc<Semaphore>>,
+    /// Progress on its way to whoever watches.
+    pub(crate) progress: Shown,
     /// What attempts gave back, on its way to Redis.
     returns: Returns,
     /// Drivers of attempts.
@@ -90,7 +93,7 @@ pub(crate) struct WorkerParts {
 }
 
 impl Worker {
-    pub(crate) fn new(parts: WorkerParts, returns: Returns) -> Self {
+    pub(crate) fn new(parts: WorkerParts, returns: Returns, progress: Shown) -> Self {
         let turn = || Arc::new(Semaphore::new(parts.config.account_requests_max));
         Self {
             turns: parts.catalogue.accounts().map(|account| (account.id.clone(), turn())).collect(),
@@ -111,6 +114,7 @@ impl Worker {
             no_bell: Bell::default(),
             suspects: Suspects::default(),
             returns,
+            progress,
             drivers: TaskTracker::new(),
             stopping: CancellationToken::new(),
             stopped: CancellationToken::new(),

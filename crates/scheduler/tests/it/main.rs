@@ -1,10 +1,12 @@
 //! The scheduler against real PostgreSQL, real Redis and a provider spoken to over HTTP.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod cancel;
 mod life;
-mod money;
 mod outputs;
 mod ownership;
+mod private_redis;
 mod queue;
 mod unknown;
 mod world;

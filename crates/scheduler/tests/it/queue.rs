@@ -1,1 +1,138 @@
-//! To come.
+//! Room: limits, pauses, and Redis being away.
+
+use std::time::Duration;
+
+use catalogue::{IntentKind, NewIntent, Subject, clear_intent, set_intent};
+use domain::{
+    TaskStatus,
+    wait::{Wait, WaitReason},
+};
+use serde_json::json;
+use testkit::wait_for;
+
+use crate::{
+    private_redis::PrivateRedis,
+    world::{Order, PATIENCE, Setting, World, account_id},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_of_the_free_tier_has_one_job_at_a_time_and_is_told_so() {
+    let setting = Setting { tier: "free", duration: Duration::from_millis(600), ..Setting::default() };
+    let world = World::with(setting).await;
+    let scheduler = world.scheduler("one");
+    let tasks = world.submit(4, Order::default()).await;
+    scheduler.nudge.queued(&tasks);
+    let wait = wait_for("a note on why a task waits", PATIENCE, || async {
+        world.control.get_waits(&tasks).await.unwrap().into_iter().flatten().next()
+    })
+    .await;
+    let wait: Wait = serde_json::from_str(&wait).unwrap();
+    assert_eq!(wait.reason, WaitReason::UserConcurrency);
+    assert_eq!((wait.detail.used, wait.detail.limit), (Some(1), Some(1)));
+    for record in world.ended(&tasks).await {
+        assert_eq!(record.snapshot.status, TaskStatus::Succeeded);
+    }
+    assert_eq!(world.stat("max_running").await, 1);
+    world.quiet().await;
+    world.audit().await;
+    scheduler.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_accounts_slots_are_never_exceeded_and_all_are_used() {
+    let setting = Setting { slots: 5, duration: Duration::from_millis(300), ..Setting::default() };
+    let world = World::with(setting).await;
+    let (one, two) = (world.scheduler("one"), world.scheduler("two"));
+    let tasks = world.submit(40, Order::default()).await;
+    world.ended(&tasks).await;
+    assert_eq!(world.stat("max_running").await, 5);
+    world.quiet().await;
+    world.audit().await;
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_tasks_of_one_user_than_the_queue_holds_are_fetched_as_it_drains() {
+    let world = World::with(Setting { duration: Duration::from_millis(50), ..Setting::default() }).await;
+    let tasks = world.submit(450, Order::default()).await;
+    let scheduler = world.scheduler("one");
+    for record in world.ended(&tasks).await {
+        assert_eq!(record.snapshot.status, TaskStatus::Succeeded);
+    }
+    assert_eq!(world.stat("max_live_by_task").await, 1);
+    scheduler.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_account_gets_nothing_until_it_is_resumed() {
+    let world = World::new().await;
+    let subject = Subject::Account(account_id());
+    let mut conn = world.db.pool.acquire().await.unwrap();
+    let pause = NewIntent {
+        subject: subject.clone(),
+        kind: IntentKind::Pause,
+        reason: "maintenance".to_owned(),
+        set_by: world.user.as_uuid(),
+    };
+    set_intent(&mut conn, &pause).await.unwrap();
+    let scheduler = world.scheduler("one");
+    let task = world.submit_one(Order::default()).await;
+    scheduler.nudge.queued(&[task]);
+    passes(&scheduler.loops, "dispatch:mock-fast", 3).await;
+    assert_eq!(world.stat("submits").await, 0);
+    clear_intent(&mut conn, &subject).await.unwrap();
+    world.until(task, TaskStatus::Succeeded).await;
+    scheduler.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_redis_is_away_nothing_is_submitted_but_what_runs_is_followed() {
+    let mut redis = PrivateRedis::start().await;
+    let setting =
+        Setting { redis_url: Some(redis.url()), duration: Duration::from_secs(3), ..Setting::default() };
+    let world = World::with(setting).await;
+    let scheduler = world.scheduler("one");
+    let running = world.submit_one(Order::default()).await;
+    world.until(running, TaskStatus::Running).await;
+    redis.kill();
+    let waiting = world.submit_one(Order::default()).await;
+    // Longer than a lease: the owner goes on all the same.
+    world.until(running, TaskStatus::Succeeded).await;
+    assert_eq!(world.stat("submits").await, 1);
+    assert_eq!(world.record(waiting).await.snapshot.status, TaskStatus::Queued);
+    redis.start_again().await;
+    world.until(waiting, TaskStatus::Succeeded).await;
+    world.quiet().await;
+    world.audit().await;
+    scheduler.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_jobs_that_hang_do_not_hold_up_the_others() {
+    let world = World::with(Setting { duration: Duration::from_millis(500), ..Setting::default() }).await;
+    let scheduler = world.scheduler("one");
+    world
+        .faults(json!([{"on": "poll", "match": {"prompt_contains": "stuck"}, "action": {"delay_ms": 5_000}}]))
+        .await;
+    let stuck = world.submit(50, Order { prompt: "stuck", ..Order::default() }).await;
+    let well = world.submit(140, Order::default()).await;
+    scheduler.nudge.queued(&stuck);
+    scheduler.nudge.queued(&well);
+    let started = std::time::Instant::now();
+    let records = world.ended(&well).await;
+    assert!(records.iter().all(|record| record.snapshot.status == TaskStatus::Succeeded));
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    scheduler.stop().await;
+}
+
+/// Waits until a loop has come round so many times more.
+async fn passes(loops: &scheduler::Loops, name: &str, more: u64) {
+    let count = || {
+        let report = loops.report();
+        report.iter().find(|report| report.name == name).map_or(0, |report| report.passes)
+    };
+    let before = count();
+    testkit::wait_until("a loop to come round", PATIENCE, || std::future::ready(count() >= before + more))
+        .await;
+}

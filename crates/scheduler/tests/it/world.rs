@@ -1,11 +1,16 @@
 //! Everything that a scheduler needs, for one test: stores, a scripted provider, a tenant with a funded user.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use catalogue::{Catalogue, CatalogueConfig};
 use control::{Control, ControlConfig, SlotSet};
 use domain::{
-    AccountId, Credits, GrantId, ModelName, ProviderAccountId, TaskId, TaskStatus, TenantId, UserId,
+    AccountId, Credits, GrantId, ProviderAccountId, TaskId, TaskStatus, TenantId, UserId,
     clock::SystemClock,
     task::{Event, EventType, Inputs, Refusal},
 };
@@ -13,18 +18,19 @@ use fetch::{Fetch, FetchConfig, Limits, Request, SendGuard};
 use http::{HeaderMap, Method};
 use ledger::{AccountOwner, Balance, Ledger, NewGrant, OpenCounts, Subject, grant::GrantError};
 use media::{LinkKeys, Media, MediaConfig, MediaLimits};
-use pg::{PgError, Violation};
+use pg::{PgError, PgPool, Violation};
 use provider_adapter::{
     Provider, Providers,
     mock::{MockConfig, MockProvider},
 };
 use scheduler::{Loops, Nudge, Scheduler, SchedulerConfig, SchedulerParts};
 use serde_json::Value;
+use sqlx::postgres::PgPoolOptions;
 use task_state::{Expect, Move, MoveDetail, MoveOutcome, NewTask, TaskRecord, TaskState, TaskStateConfig};
 use tempfile::TempDir;
 use tenancy::{Tenancy, TenancyConfig};
 use testkit::{TestDb, TestRedis, wait_for, wait_until};
-use tokio::task::JoinHandle;
+use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const PRICE: i64 = 10;
@@ -32,6 +38,7 @@ pub(crate) const PRICE: i64 = 10;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a test wants to be different.
+#[derive(Clone)]
 pub(crate) struct Setting {
     pub(crate) look_up: bool,
     pub(crate) slots: u32,
@@ -78,14 +85,95 @@ pub(crate) struct World {
     pub(crate) tenant: TenantId,
     pub(crate) user: UserId,
     account: AccountId,
+    pub(crate) media: Media,
+    parts: Parts,
+    setting: Setting,
+    place: Place,
+    _storage: TempDir,
+    _redis: TestRedis,
+}
+
+/// Where everything of one test lies.
+#[derive(Clone)]
+struct Place {
+    database: String,
+    redis: String,
+    prefix: String,
+    storage: PathBuf,
+    provider: String,
+    authority: String,
+}
+
+/// What one process has of its own.
+struct Parts {
+    control: Control,
+    task_state: TaskState,
     catalogue: Catalogue,
     tenancy: Tenancy,
     providers: Providers,
-    pub(crate) media: Media,
+    media: Media,
     fetch: Fetch,
-    setting: Setting,
-    pub(crate) storage: TempDir,
-    _redis: TestRedis,
+}
+
+impl Parts {
+    fn new(place: &Place, setting: &Setting, pool: PgPool) -> Self {
+        let hosts = vec![place.authority.clone()];
+        let fetch = Fetch::new(FetchConfig { private_hosts: hosts, ..FetchConfig::default() }).unwrap();
+        let control = Control::new(ControlConfig {
+            prefix: place.prefix.clone(),
+            // A debug build on a busy machine answers late; what is tested here is not that.
+            connect_limit: Duration::from_secs(1),
+            response_limit: Duration::from_secs(1),
+            slot_vouch: setting.scheduler.lease,
+            ..ControlConfig::single(place.redis.clone())
+        })
+        .unwrap();
+        let config = TaskStateConfig { reconciling: setting.reconciling, ..TaskStateConfig::default() };
+        let task_state = TaskState::new(pool.clone(), control.clone(), config);
+        let config = MediaConfig {
+            storage_url: url::Url::from_directory_path(&place.storage).unwrap(),
+            public_url: None,
+            link_keys: LinkKeys { current: [1; 32], previous: None },
+            limits: MediaLimits::default(),
+        };
+        let media = Media::new(config, pool.clone()).unwrap();
+        let mut catalogue = CatalogueConfig { intents_cache_ms: 50, ..CatalogueConfig::default() };
+        for account in &mut catalogue.accounts {
+            account.slots = setting.slots;
+            account.model_slots.clear();
+            account.submits = None;
+        }
+        for model in &mut catalogue.models {
+            model.usual_duration_ms = u64::try_from(setting.duration.as_millis()).unwrap();
+        }
+        let catalogue = Catalogue::new(catalogue, pool.clone()).unwrap();
+        let tenancy = Tenancy::new(pool, TenancyConfig::default()).unwrap();
+        let mut mock = MockConfig::new(place.provider.clone());
+        mock.look_up = setting.look_up;
+        mock.poll_interval = Duration::from_millis(100);
+        mock.limits.submit = setting.submit_limit;
+        let adapter: Arc<dyn Provider> =
+            Arc::new(MockProvider::new(account_id(), mock, fetch.clone(), Arc::new(SystemClock)));
+        let providers = Providers::new([adapter]).unwrap();
+        Self { control, task_state, catalogue, tenancy, providers, media, fetch }
+    }
+
+    fn scheduler(&self, setting: &Setting, pool: PgPool, name: &str) -> (Scheduler, Nudge) {
+        Scheduler::new(SchedulerParts {
+            task_state: self.task_state.clone(),
+            control: self.control.clone(),
+            catalogue: self.catalogue.clone(),
+            tenancy: self.tenancy.clone(),
+            providers: self.providers.clone(),
+            media: self.media.clone(),
+            bus: bus::connect("postgres", pool).unwrap(),
+            worker_id: name.parse().unwrap(),
+            config: setting.scheduler.clone(),
+            clock: Arc::new(SystemClock),
+            seed: 7,
+        })
+        .unwrap()
+    }
 }
 
 /// A scheduler that runs in this process.
@@ -101,6 +189,43 @@ impl Running {
     pub(crate) async fn stop(self) {
         self.shutdown.cancel();
         self.run.await.unwrap();
+    }
+}
+
+/// A scheduler in a process of its own, as far as one test process can have that: its own thread, runtime,
+/// connections and caches.
+pub(crate) struct Process {
+    commands: mpsc::UnboundedSender<Command>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+enum Command {
+    Stall(Duration),
+    Kill,
+}
+
+impl Process {
+    /// Everything in it stands still for so long, as after SIGSTOP.
+    pub(crate) fn stall(&self, time: Duration) {
+        self.commands.send(Command::Stall(time)).unwrap();
+    }
+
+    /// It ends where it stands, as after SIGKILL.
+    pub(crate) fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let _ = self.commands.send(Command::Kill);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -136,67 +261,28 @@ impl World {
         })
         .await
         .unwrap();
-        let fetch =
-            Fetch::new(FetchConfig { private_hosts: vec![provider.authority()], ..FetchConfig::default() })
-                .unwrap();
-        let url = setting.redis_url.clone().unwrap_or_else(|| redis.url.clone());
-        let control = Control::new(ControlConfig {
+        let place = Place {
+            database: db.url.clone(),
+            redis: setting.redis_url.clone().unwrap_or_else(|| redis.url.clone()),
             prefix: redis.prefix.clone(),
-            // A debug build on a busy machine answers late; what is tested here is not that.
-            connect_limit: Duration::from_secs(1),
-            response_limit: Duration::from_secs(1),
-            slot_vouch: setting.scheduler.lease,
-            ..ControlConfig::single(url)
-        })
-        .unwrap();
-        let task_state = TaskState::new(
-            db.pool.clone(),
-            control.clone(),
-            TaskStateConfig { reconciling: setting.reconciling, ..TaskStateConfig::default() },
-        );
-        let media = Media::new(
-            MediaConfig {
-                storage_url: url::Url::from_directory_path(storage.path()).unwrap(),
-                public_url: None,
-                link_keys: LinkKeys { current: [1; 32], previous: None },
-                limits: MediaLimits::default(),
-            },
-            db.pool.clone(),
-        )
-        .unwrap();
-        let mut catalogue = CatalogueConfig { intents_cache_ms: 50, ..CatalogueConfig::default() };
-        for account in &mut catalogue.accounts {
-            account.slots = setting.slots;
-            account.model_slots.clear();
-            account.submits = None;
-        }
-        for model in &mut catalogue.models {
-            model.usual_duration_ms = u64::try_from(setting.duration.as_millis()).unwrap();
-        }
-        let catalogue = Catalogue::new(catalogue, db.pool.clone()).unwrap();
-        let tenancy = Tenancy::new(db.pool.clone(), TenancyConfig::default()).unwrap();
-        let mut mock = MockConfig::new(provider.url());
-        mock.look_up = setting.look_up;
-        mock.poll_interval = Duration::from_millis(100);
-        mock.limits.submit = setting.submit_limit;
-        let adapter: Arc<dyn Provider> =
-            Arc::new(MockProvider::new(account_id(), mock, fetch.clone(), Arc::new(SystemClock)));
-        let providers = Providers::new([adapter]).unwrap();
+            storage: storage.path().to_owned(),
+            provider: provider.url(),
+            authority: provider.authority(),
+        };
+        let parts = Parts::new(&place, &setting, db.pool.clone());
         let (tenant, user, account) = (TenantId::generate(), UserId::generate(), AccountId::generate());
         let world = Self {
-            control,
-            task_state,
+            control: parts.control.clone(),
+            task_state: parts.task_state.clone(),
+            media: parts.media.clone(),
+            parts,
             provider,
             tenant,
             user,
             account,
-            catalogue,
-            tenancy,
-            providers,
-            media,
-            fetch,
             setting,
-            storage,
+            place,
+            _storage: storage,
             _redis: redis,
             db,
         };
@@ -243,23 +329,32 @@ impl World {
 
     /// Starts a scheduler under its own name.
     pub(crate) fn scheduler(&self, name: &str) -> Running {
-        let (scheduler, nudge) = Scheduler::new(SchedulerParts {
-            task_state: self.task_state.clone(),
-            control: self.control.clone(),
-            catalogue: self.catalogue.clone(),
-            tenancy: self.tenancy.clone(),
-            providers: self.providers.clone(),
-            media: self.media.clone(),
-            bus: bus::connect("postgres", self.db.pool.clone()).unwrap(),
-            worker_id: name.parse().unwrap(),
-            config: self.setting.scheduler.clone(),
-            clock: Arc::new(SystemClock),
-            seed: 7,
-        })
-        .unwrap();
+        let (scheduler, nudge) = self.parts.scheduler(&self.setting, self.db.pool.clone(), name);
         let (loops, shutdown) = (scheduler.loops(), CancellationToken::new());
         let run = tokio::spawn(scheduler.run(shutdown.clone()));
         Running { nudge, loops, shutdown, run }
+    }
+
+    /// Starts a scheduler that shares nothing with this process but the stores, and that can die or stand still.
+    pub(crate) fn process(&self, name: &str) -> Process {
+        let (place, setting, name) = (self.place.clone(), self.setting.clone(), name.to_owned());
+        let (commands, mut given) = mpsc::unbounded_channel();
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let pool = PgPoolOptions::new().max_connections(6).connect_lazy(&place.database).unwrap();
+                let parts = Parts::new(&place, &setting, pool.clone());
+                let (scheduler, _nudge) = parts.scheduler(&setting, pool, &name);
+                let run = tokio::spawn(scheduler.run(CancellationToken::new()));
+                while let Some(Command::Stall(time)) = given.recv().await {
+                    thread::sleep(time);
+                }
+                drop(run);
+            });
+            // Whatever was under way ends where it stands.
+            runtime.shutdown_background();
+        });
+        Process { commands, thread: Some(thread) }
     }
 
     /// Submits as generation would: tasks, holds, open counts and messages in one transaction.
@@ -371,6 +466,11 @@ impl World {
         .await;
     }
 
+    /// The folder of the object storage.
+    pub(crate) fn storage(&self) -> &Path {
+        &self.place.storage
+    }
+
     pub(crate) async fn events(&self, task: TaskId) -> Vec<EventType> {
         let events = self.task_state.events(task, 0).await.unwrap();
         events.iter().map(|event| event.event_type).collect()
@@ -420,7 +520,7 @@ impl World {
         let limits = Limits { total: PATIENCE, idle: PATIENCE, bytes_max: 16 << 20, redirects_max: 0 };
         let request =
             Request { method, url: &url, headers: HeaderMap::new(), body, guard: SendGuard::open() };
-        let response = self.fetch.request(request, limits).await.unwrap();
+        let response = self.parts.fetch.request(request, limits).await.unwrap();
         assert!(response.status.is_success(), "{path}: {:?}", response.body);
         serde_json::from_slice(&response.body).unwrap_or(Value::Null)
     }
@@ -428,8 +528,4 @@ impl World {
 
 pub(crate) fn account_id() -> ProviderAccountId {
     "mock".parse().unwrap()
-}
-
-pub(crate) fn model_name(name: &str) -> ModelName {
-    name.parse().unwrap()
 }
