@@ -5,8 +5,8 @@
 //! leaves a row in `credit_ledger` under a unique key (cause, kind, grant), so an effect that is tried again finds
 //! itself done.
 //!
-//! Verbs: [`open_account`], [`grant`], [`hold`] (lock, decide in memory, write), [`settle`] (capture or release),
-//! [`open`] (kept counts of open tasks), [`Ledger::balance`], [`audit`].
+//! Verbs: [`open_account`], [`grant()`], [`hold`] (lock, decide in memory, write), [`settle()`] (capture or release),
+//! [`open`] (kept counts of open tasks), [`Ledger::balance`], [`audit()`].
 
 pub mod account;
 pub mod audit;

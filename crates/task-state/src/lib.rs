@@ -5,11 +5,11 @@
 //! open counts, the asset row) are written in the same transaction. Writes are gathered: callers that ask at the
 //! same time share one commit.
 //!
-//! - writing: [`create`], [`advance`](TaskState::advance), [`claim`](TaskState::claim),
-//!   [`take_over`](TaskState::take_over), [`attempts`]
-//! - after a commit: [`project`] puts the new snapshots into Redis and tells the streams
-//! - reading: [`read`], [`list`], [`events`], [`watch`], [`backlog`] (what the reconcilers compare)
-//! - [`audit`]: the invariants of tasks
+//! - writing: `create`, [`advance`](TaskState::advance), [`claim`](TaskState::claim),
+//!   [`take_over`](TaskState::take_over), `attempts`
+//! - after a commit: `project` puts the new snapshots into Redis and tells the streams
+//! - reading: `read`, `list`, `events`, `watch`, `backlog` (what the reconcilers compare)
+//! - `audit`: the invariants of tasks
 
 mod advance;
 mod apply;

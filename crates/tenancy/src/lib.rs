@@ -1,7 +1,7 @@
 //! Who uses the platform: tenants, users, projects and their members, keys, idempotency keys, and the limits of
 //! each tier.
 //!
-//! Verbs that a larger change is made of ([`create_tenant`], [`create_user`], [`create_key`], [`revoke_key`],
+//! Verbs that a larger change is made of ([`create_tenant()`], [`create_user()`], [`create_key()`], [`revoke_key()`],
 //! [`idempotency`]) take the caller's transaction. The others hang on [`Tenancy`], the handle that api and
 //! generation hold; those decide for themselves whether the session may do it.
 
