@@ -227,7 +227,7 @@ pub(crate) fn whole_seconds(wait: Duration) -> u64 {
 
 /// A refusal (RFC 9457).
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(title = "Problem")]
+#[schema(as = Problem)]
 pub(crate) struct ProblemBody {
     /// The page of this code.
     #[serde(rename = "type")]

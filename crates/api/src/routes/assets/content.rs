@@ -97,7 +97,7 @@ async fn find(state: &ApiState, id: AssetId) -> Result<Asset, Problem> {
 /// With a credential, or without one by the signed link that a task's `output_url` holds. One range of bytes may be
 /// asked for.
 #[utoipa::path(
-    method(get, head),
+    get,
     path = "/assets/{id}/content",
     operation_id = "getAssetContent",
     tag = "assets",

@@ -42,8 +42,6 @@ const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
 const COME_BACK_AFTER: Duration = Duration::from_secs(1);
 /// After how long reading is tried again when the store has failed.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// How often it is checked that the reader may still read.
-const RECHECK_EVERY: Duration = Duration::from_secs(10);
 
 /// Progress between two versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
@@ -142,9 +140,9 @@ struct ReaderOf {
 }
 
 impl ReaderOf {
-    /// Asks again who the reader is, every ten seconds. False when they may not read any more.
+    /// Asks again who the reader is, whenever the store is read again anyway. False when they may not read any more.
     async fn may_still_read(&mut self, state: &ApiState, task: &TaskSnapshot) -> bool {
-        if self.checked_at.elapsed() >= RECHECK_EVERY {
+        if self.checked_at.elapsed() >= Duration::from_secs(state.config().stream_reread_seconds) {
             self.checked_at = Instant::now();
             match state.tenancy().authenticate(&self.bearer).await {
                 Ok(session) => self.session = session,

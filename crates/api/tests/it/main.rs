@@ -1,0 +1,13 @@
+//! The HTTP side against real PostgreSQL and Redis, in process: requests go into the router without a socket.
+
+mod accounts;
+mod admin;
+mod assets;
+mod edge;
+mod events;
+mod harness;
+mod projects;
+mod reading;
+mod site;
+mod submit;
+mod visibility;
