@@ -19,7 +19,7 @@ if [ "$what" = test ]; then
   have jq || need jq jq
   have node || need node nodejs
   have npm || need npm npm
-  chromium >/dev/null || need "Chromium" chromium
+  find_browser >/dev/null || need "Chromium" chromium
 fi
 [ ${#missing[@]} -gt 0 ] || exit 0
 
@@ -36,7 +36,7 @@ fi
 apt() { $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" >&2; }
 
 # Packages must not start servers: ours are private, and port 5432 or 6379 may be somebody else's.
-policy=/usr/sbin/policy-rc.d clusters=/etc/postgresql-common/createcluster.conf undo=()
+policy=/usr/sbin/policy-rc.d clusters=/etc/postgresql-common/createcluster.d undo=()
 undo() { local step; for step in "${undo[@]}"; do eval "$step"; done; }
 trap undo EXIT
 if [ ! -e $policy ]; then
@@ -49,11 +49,11 @@ say "installing: ${packages[*]}"
 apt update
 if [[ " ${packages[*]} " == *" postgresql "* ]]; then
   apt install -y --no-install-recommends postgresql-common
-  if [ -e $clusters ]; then
+  if [ -d "$(dirname $clusters)" ]; then
     # Without this the package makes a cluster of its own, which the next boot would start.
-    $sudo cp -p $clusters $clusters.before-aivideo
-    echo 'create_main_cluster = false' | $sudo tee -a $clusters >/dev/null
-    undo+=("$sudo mv $clusters.before-aivideo $clusters")
+    [ -d $clusters ] || { $sudo mkdir $clusters; undo+=("$sudo rmdir --ignore-fail-on-non-empty $clusters"); }
+    echo 'create_main_cluster = false' | $sudo tee $clusters/aivideo.conf >/dev/null
+    undo=("$sudo rm -f $clusters/aivideo.conf" "${undo[@]}")
   fi
 fi
 if [[ " ${packages[*]} " == *" chromium "* ]] && [ "$(. /etc/os-release; echo "$ID")" = ubuntu ]; then
@@ -67,6 +67,6 @@ if [[ " ${packages[*]} " == *" redis-server "* ]] && [ -d /run/systemd/system ];
   $sudo systemctl disable --quiet redis-server >/dev/null 2>&1 || true # nor at the next boot
 fi
 
-[ "$what" != test ] || chromium >/dev/null || say "No Chromium was found; the browser tests will fail without one."
+[ "$what" != test ] || find_browser >/dev/null || say "No Chromium was found; the browser tests will fail without one."
 postgres_bin >/dev/null || { say "PostgreSQL's server programs are still missing"; exit 1; }
 redis_server >/dev/null || { say "redis-server is still missing"; exit 1; }

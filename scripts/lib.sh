@@ -18,7 +18,7 @@ postgres_bin() {
 redis_server() { command -v redis-server || command -v valkey-server; }
 
 # A browser that Playwright can drive. Ubuntu's /usr/bin/chromium-browser may be a stub that only asks for a snap.
-chromium() {
+find_browser() {
   local name
   if [ -n "${CHROMIUM:-}" ]; then echo "$CHROMIUM"; return 0; fi
   for name in chromium chromium-browser google-chrome google-chrome-stable; do
