@@ -71,7 +71,7 @@ pub enum ConfigError {
     Unsupported {
         /// Which setting.
         name: &'static str,
-        /// `Redis Cluster` or `Redis Sentinel`.
+        /// `Redis Cluster`, `Redis Sentinel` or `TLS`.
         kind: &'static str,
     },
     /// Cluster has only database 0.
@@ -113,7 +113,8 @@ impl Deployment {
         let (hosts, path) = hosts_and_path.split_once('/').unwrap_or((hosts_and_path, ""));
         let every_host_named = hosts.split(',').all(|host| !host.is_empty() && !host.starts_with(':'));
         match scheme {
-            "redis" | "rediss" | "unix" | "redis+unix" => {
+            "rediss" => Err(ConfigError::Unsupported { name, kind: "TLS" }),
+            "redis" | "unix" | "redis+unix" => {
                 // The URL may hold a password, so the parser's own message is not repeated.
                 url.into_connection_info().map_err(|_| bad("it cannot be parsed"))?;
                 Ok(Self::Single(Box::new(SingleServer(url.to_owned()))))
@@ -219,6 +220,7 @@ mod tests {
         };
         assert_eq!(kind("redis+cluster://a:7000,b:7001,c:7002"), "Redis Cluster");
         assert_eq!(kind("redis+sentinel://a,b,c/main"), "Redis Sentinel");
+        assert_eq!(kind("rediss://a"), "TLS");
         let name = "REDIS_CACHE_URL";
         assert_eq!(check("redis+cluster://a,b/3"), Err(ConfigError::DatabaseWithCluster { name }));
         for bad in ["redis+sentinel://a,b", "redis+cluster://a,,b", "http://a", "localhost:6379", ""] {

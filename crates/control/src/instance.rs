@@ -25,6 +25,9 @@ use crate::{
 /// Commands per pipeline at most; a longer slice goes as several.
 const PIPELINE_MAX: usize = 512;
 
+/// What one command of a pipeline was answered.
+pub(crate) type Answer = Result<Value, ControlError>;
+
 /// A handle on one server.
 pub(crate) struct Server {
     name: &'static str,
@@ -83,32 +86,43 @@ impl Server {
     /// scripts is taught them once, and only what it did not run is sent again.
     ///
     /// # Errors
-    /// When the pipeline as a whole got no answer.
-    pub(crate) async fn calls(
-        &self,
-        calls: Vec<Call>,
-    ) -> Result<Vec<Result<Value, ControlError>>, ControlError> {
-        let mut answers = Vec::with_capacity(calls.len());
+    /// When nothing of it got an answer. What fails later fails for those commands alone, since the earlier ones ran.
+    pub(crate) async fn calls(&self, calls: Vec<Call>) -> Result<Vec<Answer>, ControlError> {
+        let mut answers: Vec<Answer> = Vec::with_capacity(calls.len());
         for chunk in calls.chunks(PIPELINE_MAX) {
-            answers.extend(self.pipeline(chunk).await?);
+            match self.pipeline(chunk).await {
+                Ok(more) => answers.extend(more),
+                Err(error) if answers.is_empty() => return Err(error),
+                Err(error) => answers.extend(chunk.iter().map(|_| Err(error.clone()))),
+            }
         }
         Ok(answers)
     }
 
-    async fn pipeline(&self, calls: &[Call]) -> Result<Vec<Result<Value, ControlError>>, ControlError> {
+    async fn pipeline(&self, calls: &[Call]) -> Result<Vec<Answer>, ControlError> {
         let seen = self.loader.generation();
-        let mut answers = self.send(calls.iter().map(Call::command)).await?;
-        let forgotten: Vec<usize> = (0..calls.len())
-            .filter(|index| matches!(&answers[*index], Value::ServerError(e) if e.code() == "NOSCRIPT"))
-            .collect();
+        let values = self.send(calls.iter().map(Call::command)).await?;
+        let mut forgotten = Vec::new();
+        let mut answers: Vec<Answer> = Vec::with_capacity(values.len());
+        for (index, value) in values.into_iter().enumerate() {
+            if matches!(&value, Value::ServerError(error) if error.code() == "NOSCRIPT") {
+                forgotten.push(index);
+            }
+            answers.push(typed(value));
+        }
         if !forgotten.is_empty() {
-            self.loader.load(seen, async |commands| self.send(commands).await).await?;
-            let again = self.send(forgotten.iter().map(|index| calls[*index].command())).await?;
-            for (index, answer) in forgotten.into_iter().zip(again) {
-                answers[index] = answer;
+            let again = match self.loader.load(seen, async |commands| self.send(commands).await).await {
+                Ok(()) => self.send(forgotten.iter().map(|index| calls[*index].command())).await,
+                Err(error) => Err(error),
+            };
+            match again {
+                Ok(values) => {
+                    forgotten.into_iter().zip(values).for_each(|(index, value)| answers[index] = typed(value))
+                }
+                Err(error) => forgotten.into_iter().for_each(|index| answers[index] = Err(error.clone())),
             }
         }
-        Ok(answers.into_iter().map(typed).collect())
+        Ok(answers)
     }
 
     /// Sends one pipeline under the breaker and the limits; one raw answer per command.
@@ -147,7 +161,10 @@ impl Server {
     /// A clone of a pooled connection that is not known to be broken.
     async fn link(&self) -> Result<Link, ControlError> {
         loop {
-            let pooled = self.pool.get().await.map_err(|_| ControlError::Unavailable)?;
+            let pooled = self.pool.get().await.map_err(|error| {
+                tracing::debug!(instance = self.name, %error, "no connection to Redis");
+                ControlError::Unavailable
+            })?;
             if !pooled.is_broken() {
                 return Ok(pooled.clone());
             }
@@ -195,7 +212,7 @@ pub(crate) fn parse<T: FromRedisValue>(value: Value) -> Result<T, ControlError> 
 }
 
 /// Sorts an error reply of one command out of the values.
-fn typed(value: Value) -> Result<Value, ControlError> {
+fn typed(value: Value) -> Answer {
     match value {
         Value::ServerError(error) => {
             Err(ControlError::from_code(error.code(), error.details().unwrap_or_default()))

@@ -171,7 +171,10 @@ mod tests {
     async fn a_lease_survives_its_text_form_and_expires_by_itself() {
         let corner = Corner::new();
         let mine = lease(TaskId::generate(), 7);
-        assert_eq!(corner.control.put_leases(&[mine.clone()], TTL).await, Ok(vec![Renewal::Renewed]));
+        assert_eq!(
+            corner.control.put_leases(std::slice::from_ref(&mine), TTL).await,
+            Ok(vec![Renewal::Renewed])
+        );
         let of = [(account(), mine.task), (account(), TaskId::generate())];
         assert_eq!(corner.control.look_leases(&of).await, Ok(vec![Some(mine.clone()), None]));
         let key = corner.keys().lease(&account(), mine.task);
@@ -204,7 +207,7 @@ mod tests {
         let (earlier, later) = (lease(task, 9), lease(task, 10));
         corner.control.put_leases(std::slice::from_ref(&later), TTL).await.unwrap();
         assert_eq!(
-            corner.control.put_leases(&[earlier.clone()], TTL).await,
+            corner.control.put_leases(std::slice::from_ref(&earlier), TTL).await,
             Ok(vec![Renewal::OtherToken(10)])
         );
         corner.control.drop_leases(&[earlier]).await.unwrap();

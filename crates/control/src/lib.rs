@@ -46,7 +46,7 @@ pub use crate::{
     lock::LockGuard,
     progress::Progress,
     ready::{Added, Park, Popped, QueuedUser, ReadyTask, Wake},
-    realtime::{Change, Projection, Signal, Subscriptions, TenantWatch},
+    realtime::{Change, Projection, Signal, TenantWatch},
     slots::{
         DispatchRates, Rebuild, RebuildTicket, Sent, SlotClaim, SlotLimits, SlotMember, SlotOutcome, SlotRef,
         SlotSet, SlotTag, Vouched,
@@ -58,6 +58,7 @@ use crate::{
     inflow::Gatherer,
     instance::{Server, command},
     keys::Keys,
+    realtime::Subscriptions,
 };
 
 /// The handle on all three instances. Cheap to clone.

@@ -64,12 +64,12 @@ pub struct QueuedUser {
 /// The tasks whose turn it is, now claimed by the caller for ten seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Popped {
-    /// In the order of their turn. Each must go to [`Control::done_ready`] or [`Control::put_back`]; else it returns
+    /// In the order of their turn. Each must go to [`crate::Control::done_ready`] or [`crate::Control::put_back`]; else it returns
     /// by itself after ten seconds.
     pub tasks: Vec<ReadyTask>,
     /// Users of whom more tasks wait in PostgreSQL and whose heads run low: fetch and add their oldest.
     pub refill: Vec<QueuedUser>,
-    /// Whether the queue is known to be complete. If not, add all queued tasks, then [`Control::mark_ready`].
+    /// Whether the queue is known to be complete. If not, add all queued tasks, then [`crate::Control::mark_ready`].
     pub marked: bool,
     /// Milliseconds until something that is parked now can be popped, if nothing can be now.
     pub next_due_ms: Option<u64>,
@@ -80,7 +80,8 @@ pub struct Popped {
 pub enum Park {
     /// To the head of its user's tasks, at once: the account is full, so nobody passes it.
     Head,
-    /// The user is at a limit: none of its tasks is popped until [`Control::wake`] or the time.
+    /// The user is at a limit: none of its tasks is popped until [`crate::Control::wake`] or the time. A release between
+    /// the refusal and this call wakes nobody, so choose a few seconds.
     User {
         /// At most so long.
         for_at_most: Duration,

@@ -8,7 +8,8 @@ use std::time::Duration;
 use domain::{TaskId, TenantId};
 use serde::{Deserialize, Serialize};
 
-pub use subscribe::{Signal, Subscriptions, TenantWatch};
+pub(crate) use subscribe::Subscriptions;
+pub use subscribe::{Signal, TenantWatch};
 
 /// One visible change of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

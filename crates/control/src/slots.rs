@@ -1,9 +1,9 @@
 //! Slots: who holds a place at a provider, as sets of attempts and never as bare counters.
 //!
 //! A slot belongs to the provider job. Its member is `<task>.<attempt>`, its score the time until which an owner
-//! vouches for it. **An expired member still counts**: only [`Control::remove_slots`] and
-//! [`Control::remove_slot_members`], called by a reconciler that has asked the database, and
-//! [`Control::release_slots`], called when the provider is through, take it out.
+//! vouches for it. **An expired member still counts**: only [`crate::Control::remove_slots`] and
+//! [`crate::Control::remove_slot_members`], called by a reconciler that has asked the database, and
+//! [`crate::Control::release_slots`], called when the provider is through, take it out.
 //!
 //! A tag (an account or a tenant) whose marker is missing may have lost members, so nothing is acquired there until
 //! it is rebuilt. The marker lives shorter than the sets, so a set never vanishes while its marker says all is well.
@@ -91,7 +91,7 @@ pub enum SlotOutcome {
         /// How long still. At least 1.
         retry_after_ms: u64,
     },
-    /// The tag may have lost members: rebuild it (see [`Control::begin_rebuild`]) before anything is submitted.
+    /// The tag may have lost members: rebuild it (see [`crate::Control::begin_rebuild`]) before anything is submitted.
     NotReady {
         /// Which.
         tag: SlotTag,
@@ -163,7 +163,7 @@ pub enum Sent {
 pub enum Vouched {
     /// In all four sets.
     Kept,
-    /// Missing in at least one: Redis lost it. Put it back by [`Control::restore_slots`] if the attempt lives.
+    /// Missing in at least one: Redis lost it. Put it back by [`crate::Control::restore_slots`] if the attempt lives.
     Missing,
 }
 

@@ -20,21 +20,16 @@ pub(crate) struct Corner {
 impl Corner {
     pub(crate) fn new() -> Self {
         let redis = TestRedis::new();
-        Self { control: Control::new(Self::config(&redis)).unwrap(), redis }
+        Self { control: Control::new(config(&redis)).unwrap(), redis }
     }
 
     /// Another process's handle on the same corner.
     pub(crate) fn other(&self) -> Control {
-        Control::new(Self::config(&self.redis)).unwrap()
+        Control::new(self.config()).unwrap()
     }
 
-    fn config(redis: &TestRedis) -> ControlConfig {
-        ControlConfig {
-            prefix: redis.prefix.clone(),
-            connect_limit: Duration::from_secs(5),
-            response_limit: Duration::from_secs(5),
-            ..ControlConfig::single(redis.url.clone())
-        }
+    pub(crate) fn config(&self) -> ControlConfig {
+        config(&self.redis)
     }
 
     pub(crate) fn keys(&self) -> Keys {
@@ -70,6 +65,15 @@ impl Corner {
             }
             cursor = next;
         }
+    }
+}
+
+fn config(redis: &TestRedis) -> ControlConfig {
+    ControlConfig {
+        prefix: redis.prefix.clone(),
+        connect_limit: Duration::from_secs(5),
+        response_limit: Duration::from_secs(5),
+        ..ControlConfig::single(redis.url.clone())
     }
 }
 

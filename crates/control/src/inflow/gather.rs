@@ -10,17 +10,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::Value;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::{Control, ControlError, script::Call};
+use crate::{Control, ControlError, instance::Answer, script::Call};
 
 /// How long callers are gathered at most.
 const GATHER_MAX: Duration = Duration::from_micros(500);
 /// Callers in one pipeline at most.
 const BATCH_MAX: usize = 128;
 
-type Answers = Vec<Result<Value, ControlError>>;
+type Answers = Vec<Answer>;
 
 struct Waiting {
     calls: Vec<Call>,
@@ -118,6 +117,63 @@ async fn send(control: Control, batch: Vec<Waiting>) {
             for (_, answer) in callers {
                 let _ = answer.send(Err(error.clone()));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::{TenantId, limits::LimitScope};
+    use futures::future::join_all;
+
+    use crate::{
+        Admission, Control, ControlError, InflowCharge, InflowCheck, InflowKey,
+        testing::{Corner, slow},
+    };
+
+    fn charge(tenant: TenantId) -> InflowCharge {
+        let check = InflowCheck {
+            scope: LimitScope::Tenant,
+            key: InflowKey::Tenant,
+            rule: "submit",
+            bucket: slow(1_000),
+            cost: 1,
+        };
+        InflowCharge { tenant, replay: None, checks: vec![check], ip: None }
+    }
+
+    fn is_granted(admission: &Result<Admission, ControlError>) -> bool {
+        matches!(admission, Ok(Admission::Granted(_)))
+    }
+
+    #[tokio::test]
+    async fn those_who_wait_are_bounded() {
+        let corner = Corner::new();
+        let control =
+            Control::new(crate::ControlConfig { gather_waiting_max: 3, ..corner.config() }).unwrap();
+        let tenant = TenantId::generate();
+        let all = join_all((0..10).map(|_| control.admit(charge(tenant)))).await;
+        assert_eq!(all.iter().filter(|admission| is_granted(admission)).count(), 3);
+        assert_eq!(all.iter().filter(|admission| **admission == Err(ControlError::Overloaded)).count(), 7);
+        assert!(is_granted(&control.admit(charge(tenant)).await), "there is room again");
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_goes_away_takes_nobody_along() {
+        let corner = Corner::new();
+        let tenant = TenantId::generate();
+        let callers: Vec<_> = (0..200)
+            .map(|_| {
+                let control = corner.control.clone();
+                tokio::spawn(async move { control.admit(charge(tenant)).await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        for caller in callers.iter().step_by(2) {
+            caller.abort();
+        }
+        for caller in callers.into_iter().skip(1).step_by(2) {
+            assert!(is_granted(&caller.await.unwrap()));
         }
     }
 }

@@ -64,11 +64,15 @@ async fn a_task_comes_back_whole_and_once() {
         next_attempt_no: 4,
         ..task(tenant, user, 1_790_000_000_123)
     };
-    add(&corner.control, &[whole.clone()]).await;
-    assert_eq!(corner.control.add_ready(&[whole.clone()]).await, Ok(vec![Added::Already]));
+    add(&corner.control, std::slice::from_ref(&whole)).await;
+    assert_eq!(corner.control.add_ready(std::slice::from_ref(&whole)).await, Ok(vec![Added::Already]));
     assert_eq!(corner.control.queue_depths(&[model()]).await, Ok(vec![1]));
-    assert_eq!(pop(&corner.control, 9).await, [whole.clone()]);
-    assert_eq!(corner.control.add_ready(&[whole.clone()]).await, Ok(vec![Added::Already]), "it is claimed");
+    assert_eq!(pop(&corner.control, 9).await, std::slice::from_ref(&whole));
+    assert_eq!(
+        corner.control.add_ready(std::slice::from_ref(&whole)).await,
+        Ok(vec![Added::Already]),
+        "it is claimed"
+    );
     assert!(pop(&corner.other(), 9).await.is_empty());
     corner.control.done_ready(&[whole]).await.unwrap();
     assert_eq!(corner.control.queue_depths(&[model()]).await, Ok(vec![0]));
@@ -88,7 +92,7 @@ async fn a_flood_does_not_delay_another_tenant_however_it_is_spread() {
         let back: Vec<_> = out.into_iter().map(|task| (task, Park::Head)).collect();
         corner.control.put_back(&back).await.unwrap();
         let late = task(TenantId::generate(), UserId::generate(), 9_999_999);
-        add(&corner.control, &[late.clone()]).await;
+        add(&corner.control, std::slice::from_ref(&late)).await;
         let next: Vec<_> = serve(&corner.control, 2).await.iter().map(|task| task.task).collect();
         assert!(next.contains(&late.task), "{users} users");
         assert_eq!(serve(&corner.control, 200).await.len(), 89, "the flood uses what nobody else wants");
@@ -103,7 +107,7 @@ async fn turns_held_by_another_worker_do_not_let_the_flood_run_ahead() {
     let out = pop(&corner.other(), 60).await;
     // The newcomer arrives while they are out; then all sixty return.
     let late = task(TenantId::generate(), UserId::generate(), 9_999_999);
-    add(&corner.control, &[late.clone()]).await;
+    add(&corner.control, std::slice::from_ref(&late)).await;
     let back: Vec<_> = out.into_iter().map(|task| (task, Park::Head)).collect();
     corner.other().put_back(&back).await.unwrap();
     let next: Vec<_> = serve(&corner.control, 2).await.iter().map(|task| task.task).collect();
@@ -170,7 +174,7 @@ async fn only_heads_are_kept_better_ones_displace_and_a_refill_is_asked_for_once
     let added = corner.control.add_ready(&many).await.unwrap();
     assert_eq!(added.iter().filter(|added| **added == Added::Full).count(), 30);
     let best = task(tenant, user, 1);
-    assert_eq!(corner.control.add_ready(&[best.clone()]).await, Ok(vec![Added::New]));
+    assert_eq!(corner.control.add_ready(std::slice::from_ref(&best)).await, Ok(vec![Added::New]));
     assert_eq!(corner.control.queue_depths(&[model()]).await, Ok(vec![100]));
 
     let popped = corner.control.pop_ready(&model(), 49).await.unwrap();
@@ -202,7 +206,7 @@ async fn who_is_parked_stands_aside_until_woken() {
     // Others of the tenant go on, also when they come later; the parked user's new tasks wait too.
     add(&corner.control, &of_colleague).await;
     let more = task(tenant, user, 0);
-    add(&corner.control, &[more.clone()]).await;
+    add(&corner.control, std::slice::from_ref(&more)).await;
     let popped = pop(&corner.control, 1).await;
     assert_eq!(popped, of_colleague[..1]);
     corner.control.put_back(&[(popped[0].clone(), Park::Tenant { for_at_most: long })]).await.unwrap();
@@ -226,12 +230,15 @@ async fn timers_bring_back_the_parked_and_those_that_were_not_due() {
     let (tenant, user) = (TenantId::generate(), UserId::generate());
     let now = corner.control.now_ms().await.unwrap();
     let later = ReadyTask { not_before_ms: now + 400, ..task(tenant, user, 1) };
-    add(&corner.control, &[later.clone()]).await;
+    add(&corner.control, std::slice::from_ref(&later)).await;
     let popped = corner.control.pop_ready(&model(), 9).await.unwrap();
     assert_eq!(popped.tasks, []);
     assert!((1..=400).contains(&popped.next_due_ms.unwrap()));
     assert_eq!(corner.control.queue_depths(&[model()]).await, Ok(vec![1]));
-    testkit::wait_until("the instant", SOON, async || pop(&corner.control, 9).await == [later.clone()]).await;
+    testkit::wait_until("the instant", SOON, async || {
+        pop(&corner.control, 9).await == std::slice::from_ref(&later)
+    })
+    .await;
     assert!(corner.control.now_ms().await.unwrap() >= now + 400);
 
     for park in [
@@ -241,8 +248,10 @@ async fn timers_bring_back_the_parked_and_those_that_were_not_due() {
     ] {
         corner.control.put_back(&[(later.clone(), park)]).await.unwrap();
         assert!(pop(&corner.control, 9).await.is_empty(), "{park:?}");
-        testkit::wait_until("the timer", SOON, async || pop(&corner.control, 9).await == [later.clone()])
-            .await;
+        testkit::wait_until("the timer", SOON, async || {
+            pop(&corner.control, 9).await == std::slice::from_ref(&later)
+        })
+        .await;
     }
 }
 
@@ -250,16 +259,16 @@ async fn timers_bring_back_the_parked_and_those_that_were_not_due() {
 async fn a_claim_that_nobody_finishes_comes_back() {
     let corner = Corner::new();
     let lost = task(TenantId::generate(), UserId::generate(), 1);
-    add(&corner.control, &[lost.clone()]).await;
-    assert_eq!(pop(&corner.control, 1).await, [lost.clone()]);
+    add(&corner.control, std::slice::from_ref(&lost)).await;
+    assert_eq!(pop(&corner.control, 1).await, std::slice::from_ref(&lost));
     let claimed = format!("{}claimed", corner.keys().ready(&model()));
     let until: i64 = corner.raw(&["ZSCORE", &claimed, &lost.task.to_string()]).await;
     let now = corner.control.now_ms().await.unwrap();
     assert!((9_000..=10_000).contains(&(until - now)));
     corner.raw::<()>(&["ZADD", &claimed, "1", &lost.task.to_string()]).await;
-    assert_eq!(pop(&corner.control, 1).await, [lost.clone()]);
+    assert_eq!(pop(&corner.control, 1).await, std::slice::from_ref(&lost));
     // Whoever held the first claim still: a late put_back of a finished task adds nothing.
-    corner.control.done_ready(&[lost.clone()]).await.unwrap();
+    corner.control.done_ready(std::slice::from_ref(&lost)).await.unwrap();
     corner.control.put_back(&[(lost, Park::Head)]).await.unwrap();
     assert!(pop(&corner.control, 9).await.is_empty());
 }
@@ -366,7 +375,7 @@ proptest! {
                     Step::Add { tenant, user, priority } => {
                         clock += 1;
                         let task = ReadyTask { priority, ..task(tenants[tenant], users[user], clock) };
-                        add(&corner.control, &[task.clone()]).await;
+                        add(&corner.control, std::slice::from_ref(&task)).await;
                         open.insert(task.task, task);
                     }
                     Step::AddAgain => {

@@ -44,7 +44,7 @@ pub enum Signal {
 
 /// The process's subscriptions.
 #[derive(Clone)]
-pub struct Subscriptions(Arc<Shared>);
+pub(crate) struct Subscriptions(Arc<Shared>);
 
 struct Shared {
     keys: Keys,
