@@ -65,8 +65,14 @@ impl Worker {
     /// Stores a handle with its attempt, whatever became of the task.
     pub(crate) async fn keep_handle(&self, owned: &Owned, job: &JobHandle) {
         let mut pause = Duration::from_millis(100);
-        while let Err(error) = self.task_state.note_late_handle(owned.name(), job).await {
-            tracing::warn!(attempt = %owned.name(), %error, "a job's handle could not be stored and will be again");
+        loop {
+            match self.task_state.note_late_handle(owned.name(), job).await {
+                Ok(true) => return,
+                Ok(false) => return self.cancel_stray(owned, job).await,
+                Err(error) => {
+                    tracing::warn!(attempt = %owned.name(), %error, "a job's handle could not be stored and will be again");
+                }
+            }
             tokio::select! {
                 () = self.stopped.cancelled() => {
                     tracing::error!(attempt = %owned.name(), job = job.as_str(), "a job's handle was not stored");
@@ -75,6 +81,16 @@ impl Worker {
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(5)),
             }
         }
+    }
+
+    /// A job of an attempt that is closed: nobody will watch it, so it is canceled here and now.
+    async fn cancel_stray(&self, owned: &Owned, job: &JobHandle) {
+        let Some(provider) = self.provider(owned) else { return };
+        let answer = provider.cancel(job).await;
+        tracing::error!(
+            attempt = %owned.name(), job = job.as_str(), ?answer,
+            "a job turned up whose attempt was closed; it was canceled"
+        );
     }
 
     /// Records that the provider has answered a cancel. Losing this only means another cancel after a take-over.

@@ -96,11 +96,11 @@ impl Pump {
         refilled?;
         let refused = put_back.len();
         self.adapt(worker, want, count, refused);
-        if count == 0 {
-            return Ok(popped.next_due_ms.map_or(Next::Timer, |ms| Next::In(Duration::from_millis(ms))));
-        }
         if refused == 0 {
             bell.found_room();
+        }
+        if count == 0 {
+            return Ok(popped.next_due_ms.map_or(Next::Timer, |ms| Next::In(Duration::from_millis(ms))));
         }
         let rest = put_back.iter().filter_map(|back| back.rest).max();
         self.return_tasks(worker, put_back).await?;

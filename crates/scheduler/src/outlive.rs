@@ -16,14 +16,12 @@ use crate::{
     drive::Stage,
     owned::Owned,
     pace::Pace,
-    reconcile_submit::{Found, Search},
+    reconcile_submit::{Found, LATE_ANSWER, Search},
     worker::Worker,
 };
 
 /// Between the two looks that make a job lost.
 const LOST_AFTER: Duration = Duration::from_secs(2);
-/// How often the store is asked whether a handle has come.
-const LATE_ANSWER: Duration = Duration::from_secs(10);
 /// Nobody waits for these jobs, so they are looked at no more often than this.
 const POLL_MIN: Duration = Duration::from_secs(1);
 

@@ -9,14 +9,16 @@ use std::{sync::Arc, time::Duration};
 
 use control::Sent;
 use domain::task::Event;
-use provider_adapter::LookUp;
-use task_state::MoveDetail;
+use provider_adapter::{LookUp, Observation};
+use task_state::{MoveDetail, OpenAttempt};
 use tokio::time::Instant;
 
 use crate::{drive::Stage, owned::Owned, pace::Pace, submit::accepted, worker::Worker};
 
 /// Between look-ups at first; each that finds nothing doubles it.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// How often the store is asked whether a handle has come, where the provider cannot search.
+pub(crate) const LATE_ANSWER: Duration = Duration::from_secs(10);
 /// Between look-ups at most, while the doubt lasts.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
@@ -31,12 +33,23 @@ pub(crate) async fn reconcile(worker: &Arc<Worker>, owned: &Arc<Owned>, submit_e
             () = owned.lost.cancelled() => return Stage::Lost,
             () = worker.stopping.cancelled() => return Stage::HandBack,
             () = search.due() => {}
+            () = tokio::time::sleep(LATE_ANSWER) => {}
             () = owned.wake.notified() => {}
         }
         if owned.task_ended() {
             return Stage::Outlive;
         }
         if !search.possible {
+            // A lost owner's late answer may still bring the handle.
+            match worker.task_state.open_attempt(owned.name()).await {
+                Ok(Some(OpenAttempt { job: Some(job), .. })) => {
+                    return accepted(worker, owned, job, Observation::Queued).await;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(attempt = %owned.name(), %error, "an attempt could not be read")
+                }
+            }
             continue;
         }
         let began_at = Instant::now();
@@ -84,7 +97,7 @@ pub(crate) enum Found {
         /// Its handle.
         job: domain::task::JobHandle,
         /// How far it is.
-        seen: provider_adapter::Observation,
+        seen: Observation,
         /// Others with the same reference.
         surplus: Vec<domain::task::JobHandle>,
     },
