@@ -85,10 +85,15 @@ fn file(name: &str, headers: &HeaderMap) -> Option<Response> {
         HeaderValue::try_from(format!("\"{}\"", hex::encode(&found.metadata.sha256_hash()[..16]))).ok()?;
     let caching = if is_hashed(name) { NEVER_CHANGES } else { ASK_AGAIN };
     if matches(headers, &etag) {
-        return Some(
-            (StatusCode::NOT_MODIFIED, [(header::ETAG, etag), (header::CACHE_CONTROL, caching)])
-                .into_response(),
-        );
+        // A browser lays the headers of a 304 over its copy, so the policy has to be there too: without it the edge
+        // would send its own, under which the page may load nothing.
+        let unchanged = [
+            (header::ETAG, etag),
+            (header::CACHE_CONTROL, caching),
+            (header::VARY, HeaderValue::from_static("accept-encoding")),
+            (header::CONTENT_SECURITY_POLICY, CONSOLE_POLICY),
+        ];
+        return Some((StatusCode::NOT_MODIFIED, unchanged).into_response());
     }
     let mut response = Response::new(match found.data {
         Cow::Borrowed(bytes) => Body::from(bytes),
