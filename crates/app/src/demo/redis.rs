@@ -120,7 +120,8 @@ async fn ping(port: u16, password: &str) -> anyhow::Result<()> {
 }
 
 fn url(port: u16, password: &str) -> String {
-    format!("redis://:{password}@127.0.0.1:{port}/0")
+    // With the user's name, since redis-cli would take an empty one for a name too.
+    format!("redis://default:{password}@127.0.0.1:{port}/0")
 }
 
 #[cfg(test)]

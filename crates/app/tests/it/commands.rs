@@ -1,0 +1,143 @@
+//! The commands as an operator runs them.
+
+use serde_json::Value;
+use testkit::{TestDb, TestRedis};
+
+use crate::harness::{command, run};
+
+const KEY: &str = "q8vY0uJc3mZlT5xWn7RkB2sHd9FpGaE1iVoXtLy4wCg=";
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The variables of a deployment on the test's own stores.
+fn deployment(db: &TestDb, redis: &TestRedis, storage: &tempfile::TempDir) -> Vec<(&'static str, String)> {
+    vec![
+        ("DATABASE_URL", db.url.clone()),
+        ("REDIS_URL", redis.url.clone()),
+        ("AIVIDEO_REDIS__PREFIX", redis.prefix.clone()),
+        ("AIVIDEO_STORAGE_URL", format!("file://{}", storage.path().display())),
+        ("AIVIDEO_SECRET_KEY", KEY.to_owned()),
+        ("AIVIDEO_HTTP_ADDR", "127.0.0.1:0".to_owned()),
+    ]
+}
+
+#[tokio::test]
+async fn an_empty_environment_is_refused_with_every_missing_field() {
+    for name in ["serve", "check-config", "audit"] {
+        let refused = run(&mut command(&[name])).await;
+        assert_eq!(refused.status.code(), Some(1), "{name}");
+        for field in ["database.url", "DATABASE_URL", "redis.url", "storage.url", "AIVIDEO_SECRET_KEY"] {
+            assert!(text(&refused.stderr).contains(field), "{name} did not name {field}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_in_force_is_printed_without_secrets() {
+    let shown = run(command(&["check-config"])
+        .env("DATABASE_URL", "postgres://me:hunter2@db/aivideo")
+        .env("REDIS_URL", "redis://:hunter2@r")
+        .env("AIVIDEO_STORAGE_URL", "file:///srv/assets")
+        .env("AIVIDEO_SECRET_KEY", KEY)
+        .env("AIVIDEO_SCHEDULER__RECONCILING_SECONDS", "7"))
+    .await;
+    let said = text(&shown.stdout);
+    assert!(shown.status.success(), "{}", text(&shown.stderr));
+    assert!(said.contains("reconciling_seconds = 7") && said.contains("file:///srv/assets"), "{said}");
+    assert!(!said.contains("hunter2") && !said.contains(KEY), "{said}");
+}
+
+#[tokio::test]
+async fn an_older_schema_is_refused_by_serve_and_brought_up_to_date_by_migrate() {
+    let (db, redis) = (TestDb::new().await, TestRedis::new());
+    let storage = tempfile::tempdir().unwrap();
+    let variables = deployment(&db, &redis, &storage);
+    sqlx::query("DELETE FROM _sqlx_migrations WHERE version = (SELECT max(version) FROM _sqlx_migrations)")
+        .execute(&db.pool)
+        .await
+        .unwrap();
+    sqlx::query("DROP TABLE operator_log").execute(&db.pool).await.unwrap();
+    let refused = run(command(&["serve"]).envs(variables.clone())).await;
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("aivideo migrate"), "{}", text(&refused.stderr));
+
+    let migrated = run(command(&["migrate"]).env("DATABASE_URL", &db.url)).await;
+    assert!(migrated.status.success(), "{}", text(&migrated.stderr));
+    let audited = run(command(&["audit"]).envs(variables)).await;
+    assert!(audited.status.success(), "{}", text(&audited.stderr));
+}
+
+#[tokio::test]
+async fn an_audit_names_what_is_wrong_and_fails() {
+    let (db, redis) = (TestDb::new().await, TestRedis::new());
+    let storage = tempfile::tempdir().unwrap();
+    let variables = deployment(&db, &redis, &storage);
+    let key = run(command(&["admin", "key", "create"]).env("DATABASE_URL", &db.url)).await;
+    let key: Value = serde_json::from_slice(&key.stdout).unwrap();
+    let user = key["user_id"].as_str().unwrap();
+    let granted = run(command(&["admin", "grant", "create", "--user", user, "--credits", "500"])
+        .env("DATABASE_URL", &db.url))
+    .await;
+    assert!(granted.status.success(), "{}", text(&granted.stderr));
+    let audited = run(command(&["audit"]).envs(variables.clone())).await;
+    assert!(audited.status.success() && audited.stdout.is_empty(), "{}", text(&audited.stdout));
+    // Credits from nowhere.
+    let made_up = sqlx::query("UPDATE credit_grants SET granted = granted + 1, available = available + 1");
+    assert_eq!(made_up.execute(&db.pool).await.unwrap().rows_affected(), 1);
+    let audited = run(command(&["audit"]).envs(variables)).await;
+    assert_eq!(audited.status.code(), Some(1));
+    assert!(!text(&audited.stdout).trim().is_empty(), "no row says what is wrong");
+}
+
+#[tokio::test]
+async fn the_first_admin_key_comes_from_the_command_line_and_is_logged() {
+    let db = TestDb::new().await;
+    let admin = async |args: &[&str]| {
+        let output = run(command(&[&["admin"], args].concat()).env("DATABASE_URL", &db.url)).await;
+        assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+        let lines = text(&output.stdout);
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
+    };
+    let key = &admin(&["key", "create"]).await[0];
+    assert!(key["api_key"].as_str().unwrap().starts_with("avk_"));
+    assert!(key["scopes"].as_array().unwrap().contains(&"admin".into()), "{key}");
+    let second = &admin(&["key", "create"]).await[0];
+    assert_eq!(second["user_id"], key["user_id"], "the operator is one user");
+
+    let tenant = &admin(&["tenant", "create", "--name", "Acme", "--tier", "pro"]).await[0];
+    let tenant = tenant["id"].as_str().unwrap();
+    let user = &admin(&["user", "create", "--tenant", tenant, "--name", "Ada"]).await[0];
+    let user = user["id"].as_str().unwrap();
+    let key = &admin(&["key", "create", "--user", user, "--scopes", "read,tenant:read"]).await[0];
+    assert_eq!(key["scopes"], serde_json::json!(["read", "tenant:read"]));
+    admin(&["grant", "create", "--user", user, "--credits", "1000"]).await;
+    assert_eq!(admin(&["tenant", "list"]).await.len(), 2);
+    assert_eq!(admin(&["user", "list", "--tenant", tenant]).await.len(), 1);
+    let id = key["id"].as_str().unwrap();
+    admin(&["key", "revoke", "--key", id]).await;
+    assert!(!admin(&["key", "list", "--user", user]).await[0]["revoked_at"].is_null());
+
+    let logged: i64 = sqlx::query_scalar("SELECT count(*) FROM operator_log WHERE key_id IS NULL")
+        .fetch_one(&db.pool)
+        .await
+        .unwrap();
+    // The operator's tenant and user, three keys, a tenant, a user, a grant, a revocation.
+    assert_eq!(logged, 9);
+}
+
+#[tokio::test]
+async fn the_printed_document_is_the_committed_one() {
+    let printed = run(&mut command(&["openapi"])).await;
+    let committed = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../openapi/openapi.json");
+    let same = text(&printed.stdout) == std::fs::read_to_string(committed).unwrap_or_default();
+    assert!(same, "openapi/openapi.json is stale");
+}
+
+#[tokio::test]
+async fn a_kafka_queue_is_refused_in_words() {
+    let refused = run(command(&["check-config"]).env("QUEUE_URL", "kafka://127.0.0.1:9092")).await;
+    assert!(text(&refused.stderr).contains("QUEUE_URL"), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("Kafka"), "{}", text(&refused.stderr));
+}
