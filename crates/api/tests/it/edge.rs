@@ -59,7 +59,9 @@ async fn too_much_at_once_is_told_so_at_once_and_health_still_answers() {
     let (inside, entered) = tokio::sync::oneshot::channel();
     let mut inside = Some(inside);
     let body = futures::stream::poll_fn(move |_| {
-        inside.take().map(|inside| inside.send(()));
+        if let Some(inside) = inside.take() {
+            let _ = inside.send(());
+        }
         std::task::Poll::<Option<Result<bytes::Bytes, std::io::Error>>>::Pending
     });
     let mut stuck = request(Method::POST, "/generations", Some(&someone.key), Some(&serde_json::json!({})));

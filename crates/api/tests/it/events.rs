@@ -8,7 +8,7 @@ use control::Change;
 use domain::{TaskId, task::Seen};
 use futures::StreamExt as _;
 use http::{Method, Response, StatusCode};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::harness::{Api, Setup, Someone, request};
 
@@ -170,7 +170,29 @@ async fn a_quiet_stream_sends_comments_and_a_closed_one_gives_its_place_back() {
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(refused.headers()["retry-after"], "1");
     drop(stream);
-    assert_eq!(open(&api, task, &someone, None).await.status(), StatusCode::OK);
+    testkit::wait_until("the place to be free again", Duration::from_secs(5), async || {
+        open(&api, task, &someone, None).await.status() == StatusCode::OK
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_stops_reading_holds_up_nobody() {
+    let api = Api::with(quick()).await;
+    let someone = api.someone("pro").await;
+    let task = api.task(&someone).await;
+    let mut stream = Stream::new(open(&api, task, &someone, None).await);
+    stream.next().await.unwrap();
+    // The comment came between two readings of the store, or in the middle of one. From here on nobody reads.
+    assert!(stream.next().await.unwrap().raw.starts_with(':'));
+    for _ in 0..30 {
+        let path = format!("/tasks/{task}");
+        let read = api.get(&path, &someone.key);
+        let read = tokio::time::timeout(Duration::from_secs(5), read).await;
+        assert_eq!(read.expect("reading waits for another client").status, StatusCode::OK);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    drop(stream);
 }
 
 #[tokio::test(flavor = "multi_thread")]

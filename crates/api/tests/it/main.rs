@@ -1,5 +1,7 @@
 //! The HTTP side against real PostgreSQL and Redis, in process: requests go into the router without a socket.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod accounts;
 mod admin;
 mod assets;

@@ -2,8 +2,11 @@
 //!
 //! Subscribe, then read, then forward only what is newer: nothing is missed and nothing is told twice. What is told
 //! comes from `task_events` in PostgreSQL; the message that wakes the stream is only a hint, and without hints the
-//! stream reads again by itself. The stream is pulled by the connection, so a slow reader costs a place in a shared
-//! buffer and nothing else, and a gone one is dropped with its connection.
+//! stream reads again by itself.
+//!
+//! The work is done in a task of its own, which fills a small buffer that the connection empties. Were it done by the
+//! connection itself, a client that stops reading would stop it in the middle of a shared read, and everybody who
+//! joined that read would wait for that client. A client that doesn't read is cut when its buffer stays full.
 
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
@@ -20,7 +23,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
 use task_state::{Changed, Watch};
 use tenancy::{AuthError, Session};
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout, timeout_at},
+};
 use utoipa::ToSchema;
 
 use crate::{
@@ -42,6 +48,11 @@ const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
 const COME_BACK_AFTER: Duration = Duration::from_secs(1);
 /// After how long reading is tried again when the store has failed.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Events that may wait for a slow reader.
+const BUFFER: usize = 16;
+/// How long the buffer may stay full.
+const STUCK_MAX: Duration = Duration::from_secs(20);
 
 /// Progress between two versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
@@ -103,7 +114,7 @@ pub(crate) async fn follow_task(
         id,
         watch,
     };
-    let sse = Sse::new(follow.events()).keep_alive(KeepAlive::new().interval(comment_every));
+    let sse = Sse::new(follow.start()).keep_alive(KeepAlive::new().interval(comment_every));
     Ok(([(UNBUFFERED, HeaderValue::from_static("no"))], sse).into_response())
 }
 
@@ -195,12 +206,25 @@ struct Follow {
 }
 
 impl Follow {
-    fn events(self) -> impl Stream<Item = Result<Event, Infallible>> + Send {
-        stream::unfold(self, |mut follow| async move {
-            let event = follow.next().await?;
+    /// Starts following. It ends with the task, with the reader, or with the process.
+    fn start(self) -> impl Stream<Item = Result<Event, Infallible>> + Send {
+        let (sender, mut receiver) = mpsc::channel(BUFFER);
+        tokio::spawn(self.run(sender));
+        stream::poll_fn(move |cx| receiver.poll_recv(cx).map(|event| event.map(Ok)))
+    }
+
+    async fn run(mut self, reader: mpsc::Sender<Event>) {
+        loop {
+            let event = tokio::select! {
+                event = self.next() => event,
+                () = reader.closed() => return,
+            };
+            let Some(event) = event else { return };
+            if !matches!(timeout(STUCK_MAX, reader.send(event)).await, Ok(Ok(()))) {
+                return;
+            }
             metrics::counter!(metric::SSE_PUSH).increment(1);
-            Some((Ok(event), follow))
-        })
+        }
     }
 
     /// The next event; none when the stream is over.
