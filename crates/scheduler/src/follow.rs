@@ -112,11 +112,14 @@ impl Follower<'_> {
 
     /// One call to the provider: the cancel if one is wanted and not answered, else a look.
     async fn step(&mut self) -> Step {
-        let _turn = self.worker.turn(&self.owned.lease.account).await;
         if self.owned.cancel_requested() && !self.cancel_done {
             return self.cancel().await;
         }
-        match self.provider.observe(&self.job).await {
+        let seen = {
+            let _turn = self.worker.turn(&self.owned.lease.account).await;
+            self.provider.observe(&self.job).await
+        };
+        match seen {
             Ok(observation) => self.digest(observation).await,
             Err(unclear) => Step::Again(self.trouble(&unclear)),
         }
@@ -213,7 +216,10 @@ impl Follower<'_> {
 
     /// Carries the user's wish to the provider. The sweeper ends the task if no answer settles it in time.
     async fn cancel(&mut self) -> Step {
-        let outcome = self.provider.cancel(&self.job).await;
+        let outcome = {
+            let _turn = self.worker.turn(&self.owned.lease.account).await;
+            self.provider.cancel(&self.job).await
+        };
         tracing::info!(attempt = %self.owned.name(), ?outcome, "canceled at the provider");
         match outcome {
             CancelOutcome::Unclear(unclear) => return Step::Again(self.trouble(&unclear)),

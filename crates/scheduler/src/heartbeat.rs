@@ -51,13 +51,16 @@ pub(crate) async fn pass(worker: &Worker) -> Result<Next, PassError> {
     if !absent.is_empty() {
         restore(worker, &absent).await?;
     }
-    let slots: Vec<_> = all.iter().filter(|owned| owned.holds_slots()).map(|owned| owned.slot()).collect();
+    let (holding, slots): (Vec<_>, Vec<_>) =
+        all.iter().filter(|owned| owned.holds_slots()).map(|owned| (owned, owned.slot())).unzip();
     let vouched = worker.control.vouch_slots(&slots, worker.config.lease).await?;
-    let missing: Vec<_> = slots
+    let missing: Vec<_> = holding
         .into_iter()
+        .zip(slots)
         .zip(vouched)
-        .filter(|(_, v)| *v == Vouched::Missing)
-        .map(|(slot, _)| slot)
+        // Those that were given back meanwhile are missing by right.
+        .filter(|((owned, _), vouched)| *vouched == Vouched::Missing && owned.holds_slots())
+        .map(|((_, slot), _)| slot)
         .collect();
     if !missing.is_empty() {
         // Redis lost them. Their attempts live, so they count whatever the limits say.
