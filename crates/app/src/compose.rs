@@ -99,3 +99,36 @@ impl Work {
         })
     }
 }
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! The owners on a test's own stores.
+
+    use testkit::{TestDb, TestRedis};
+
+    use super::Stores;
+    use crate::config::{Config, Secret, StoreUrl};
+
+    /// Stores that vanish with this value.
+    pub(crate) struct TestStores {
+        pub(crate) stores: Stores,
+        pub(crate) db: TestDb,
+        _redis: TestRedis,
+        _files: tempfile::TempDir,
+    }
+
+    impl TestStores {
+        pub(crate) async fn open() -> Self {
+            let (db, redis, files) = (TestDb::new().await, TestRedis::new(), tempfile::tempdir().unwrap());
+            let mut config = Config::default();
+            config.database.url = StoreUrl::new(&*db.url);
+            config.database.max_connections = 4;
+            config.redis.url = StoreUrl::new(&*redis.url);
+            config.redis.prefix.clone_from(&redis.prefix);
+            config.storage.url = url::Url::from_directory_path(files.path()).unwrap().into();
+            config.secrets.key = Secret::new("q8vY0uJc3mZlT5xWn7RkB2sHd9FpGaE1iVoXtLy4wCg=");
+            let stores = Stores::open(&config).await.unwrap();
+            Self { stores, db, _redis: redis, _files: files }
+        }
+    }
+}

@@ -147,3 +147,49 @@ impl HealthSource for Health {
 fn whole_seconds(seconds: f64) -> u64 {
     Duration::try_from_secs_f64(seconds).map_or(0, |duration| duration.as_secs())
 }
+
+#[cfg(test)]
+mod tests {
+    use control::ControlConfig;
+    use testkit::{TestDb, TestRedis};
+
+    use super::*;
+
+    fn control(url: &str, prefix: &str) -> Control {
+        Control::new(ControlConfig { prefix: prefix.to_owned(), ..ControlConfig::single(url) }).unwrap()
+    }
+
+    /// A port that nobody listens on.
+    fn nowhere() -> u16 {
+        std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    }
+
+    #[tokio::test]
+    async fn without_postgresql_no_role_is_ready() {
+        let redis = TestRedis::new();
+        let gone = format!("postgres://x@127.0.0.1:{}/x", nowhere());
+        let pool = sqlx::postgres::PgPoolOptions::new().connect_lazy(&gone).unwrap();
+        let roles = vec![Role::Api, Role::Scheduler];
+        let health = Health::new(roles, pool, control(&redis.url, &redis.prefix), None);
+        let readiness = health.ready(None).await.unwrap();
+        assert!(!readiness.ready);
+        assert!(readiness.roles.iter().all(|role| role.reason.is_some()), "{readiness:?}");
+        assert_eq!(health.alive(), Ok(()), "starting again would not bring PostgreSQL back");
+    }
+
+    #[tokio::test]
+    async fn without_redis_every_role_is_ready_and_says_what_is_degraded() {
+        let db = TestDb::new().await;
+        let control = control(&format!("redis://127.0.0.1:{}", nowhere()), "");
+        let health = Health::new(vec![Role::Api], db.pool.clone(), control.clone(), None);
+        assert_eq!(health.degraded(), None, "nobody has asked Redis yet");
+        for _ in 0..10 {
+            control.probe().await;
+        }
+        let readiness = health.ready(Some("api")).await.unwrap();
+        assert!(readiness.ready);
+        assert_eq!(readiness.degraded, ["cache", "control", "realtime"]);
+        assert_eq!(health.degraded().unwrap(), "cache, control, realtime");
+        assert_eq!(health.ready(Some("scheduler")).await, None, "this process has no such role");
+    }
+}

@@ -14,7 +14,7 @@ use tokio::process::Command;
 
 use super::{
     place::Place,
-    process::{spawn_server, tail},
+    process::{Process, spawn_server, tail},
 };
 
 /// The server's name in pid, port and log files.
@@ -39,6 +39,9 @@ pub(super) async fn ensure(place: &Place) -> anyhow::Result<String> {
         tracing::warn!("the mock provider runs but does not answer, starting it again");
         process.stop(Signal::SIGTERM, Duration::from_secs(2)).await;
     }
+    // It works in a folder of its own, by which one that nobody noted is found.
+    let folder = place.private_folder(NAME)?;
+    Process::end_strays(&folder).await;
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let log = place.path("mock-provider.log");
     let mut last = None;
@@ -47,7 +50,7 @@ pub(super) async fn ensure(place: &Place) -> anyhow::Result<String> {
         let mut command = Command::new(&program);
         // A provider knows nothing of its customers: neither their databases nor their secrets.
         command.env_clear().envs(std::env::var_os("RUST_LOG").map(|level| ("RUST_LOG", level)));
-        command.args(["mock-provider", "--http-addr", &format!("127.0.0.1:{port}")]).current_dir("/");
+        command.args(["mock-provider", "--http-addr", &format!("127.0.0.1:{port}")]).current_dir(&folder);
         let (mut child, process) =
             spawn_server(&mut command, &log).context("cannot run the mock provider")?;
         process.record(&place.pid_file(NAME))?;

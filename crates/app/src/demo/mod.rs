@@ -46,7 +46,7 @@ struct Secrets {
 /// Runs the command until a signal.
 pub(crate) async fn demo(file: Option<&Path>, args: DemoArgs) -> anyhow::Result<()> {
     let mut config = Config::read(file, environment())?;
-    if config.log.filter == LogConfig::default().filter {
+    if std::env::var_os("RUST_LOG").is_none() && config.log.filter == LogConfig::default().filter {
         // A person looks at this; what went well is no news.
         "warn".clone_into(&mut config.log.filter);
     }

@@ -28,6 +28,8 @@ use super::{
 pub(super) const NAME: &str = "postgres";
 /// The role that owns everything, and the database.
 const ROLE: &str = "aivideo";
+/// What a cluster is called until it is whole.
+const MAKING: &str = "postgres.new-";
 /// Crash recovery may have a gigabyte to replay.
 const READY_MAX: Duration = Duration::from_secs(60);
 /// What a living server may take to answer before it counts as frozen.
@@ -102,12 +104,17 @@ async fn initialise(
     home: &Path,
     password: &str,
 ) -> anyhow::Result<()> {
-    let (data, making) = (home.join(NAME), home.join("postgres.new"));
-    for leftover in [&making, &data] {
-        if leftover.exists() {
-            fs::remove_dir_all(leftover)?;
+    let data = home.join(NAME);
+    // A start that was killed may have left its initdb running, so each start makes a folder of its own.
+    for entry in fs::read_dir(home)?.filter_map(Result::ok) {
+        if entry.file_name().to_string_lossy().starts_with(MAKING) {
+            let _ = fs::remove_dir_all(entry.path());
         }
     }
+    if data.exists() {
+        fs::remove_dir_all(&data)?;
+    }
+    let making = home.join(format!("{MAKING}{}", std::process::id()));
     fs::DirBuilder::new().mode(0o700).create(&making)?;
     user.give(&making)?;
     let password_file = home.join("postgres.password");

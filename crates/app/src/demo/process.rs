@@ -73,6 +73,15 @@ impl Process {
             .collect()
     }
 
+    /// Ends servers of the given folder (canonical) that no pid file names: a start that was killed between starting
+    /// one and noting it leaves such.
+    pub(super) async fn end_strays(folder: &Path) {
+        for stray in Self::all_in(folder) {
+            tracing::warn!(pid = stray.pid, folder = %folder.display(), "ending a server that nobody noted");
+            stray.stop(Signal::SIGTERM, Duration::from_secs(2)).await;
+        }
+    }
+
     /// Asks it to end and waits; past the patience it is killed.
     pub(super) async fn stop(self, gently: Signal, patience: Duration) {
         self.signal(gently);

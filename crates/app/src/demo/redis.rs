@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     place::Place,
-    process::{spawn_server, tail},
+    process::{Process, spawn_server, tail},
     programs,
 };
 
@@ -47,6 +47,7 @@ pub(super) async fn ensure(place: &Place, password: &str) -> anyhow::Result<Stri
         process.stop(Signal::SIGTERM, Duration::from_secs(2)).await;
     }
     let folder = place.private_folder(NAME)?;
+    Process::end_strays(&folder).await;
     let log = place.path("redis.log");
     let mut last = None;
     for _ in 0..STARTS_MAX {
@@ -147,6 +148,18 @@ mod tests {
         assert!(!second.is_alive(), "a frozen server was kept");
         stop(&place).await;
         assert_eq!(place.server(NAME), None);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_nobody_noted_is_ended_and_not_joined() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::take(dir.path()).unwrap();
+        let url = ensure(&place, "pw").await.unwrap();
+        let stray = place.server(NAME).unwrap();
+        fs::remove_file(place.pid_file(NAME)).unwrap();
+        assert_eq!(ensure(&place, "pw").await.unwrap(), url);
+        assert!(!stray.is_alive(), "two servers write into one folder");
+        stop(&place).await;
     }
 
     #[tokio::test]

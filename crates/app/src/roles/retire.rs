@@ -69,3 +69,27 @@ fn report(owner: &'static str, retired: Result<u64, PgError>) {
         Err(error) => tracing::warn!(owner, %error, "retiring failed and will be repeated"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compose::testing::TestStores;
+
+    #[tokio::test]
+    async fn a_round_removes_what_is_old_in_as_many_batches_as_it_takes_and_nothing_else() {
+        let test = TestStores::open().await;
+        let insert = "INSERT INTO idempotency_keys
+                          (user_id, route, key, fingerprint, subject, response_status, response_body, created_at)
+                      SELECT gen_random_uuid(), 'r', 'k' || n, '', 's', 202, '', aiv_now() - make_interval(hours => $1)
+                      FROM generate_series(1, $2) AS n";
+        for (hours, count) in [(25, 2_500), (23, 3)] {
+            sqlx::query(insert).bind(hours).bind(count).execute(&test.db.pool).await.unwrap();
+        }
+        round(&test.stores).await;
+        let left: i64 = sqlx::query_scalar("SELECT count(*) FROM idempotency_keys")
+            .fetch_one(&test.db.pool)
+            .await
+            .unwrap();
+        assert_eq!(left, 3);
+    }
+}
