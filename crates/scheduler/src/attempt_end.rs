@@ -10,7 +10,7 @@ use domain::{
 use provider_adapter::SubmitOutcome;
 use task_state::{AttemptOutcome, MoveDetail, TaskRecord};
 
-use crate::{drive::Stage, moves::Moved, owned::Owned, worker::Worker};
+use crate::{drive::Stage, loops::PassError, moves::Moved, owned::Owned, worker::Worker};
 
 impl Worker {
     /// Ends the attempt by a move after which no job of it lives, and frees its slots.
@@ -66,7 +66,7 @@ impl Worker {
     pub(crate) async fn keep_handle(&self, owned: &Owned, job: &JobHandle) {
         let mut pause = Duration::from_millis(100);
         loop {
-            match self.task_state.note_late_handle(owned.name(), job).await {
+            match self.store_handle(owned, job).await {
                 Ok(true) => return,
                 Ok(false) => return self.cancel_stray(owned, job).await,
                 Err(error) => {
@@ -81,6 +81,12 @@ impl Worker {
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(5)),
             }
         }
+    }
+
+    /// Whether somebody watches the job from now on.
+    async fn store_handle(&self, owned: &Owned, job: &JobHandle) -> Result<bool, PassError> {
+        let news = self.task_state.note_late_handle(owned.name(), job).await?;
+        Ok(!news || self.task_state.open_attempt(owned.name()).await?.is_some())
     }
 
     /// A job of an attempt that is closed: nobody will watch it, so it is canceled here and now.
