@@ -89,7 +89,7 @@ impl Default for ApiConfig {
             store_wait_ms_max: 1_000,
             ip: Some(Bucket::per_second(2_000, 4_000)),
             ip_window: Some(IpWindow { limit: 20_000, window_ms: 10_000 }),
-            failed_auth: Some(FailedAuth { limit: 20, window_ms: 60_000 }),
+            failed_auth: Some(FailedAuth { limit: 60, window_ms: 60_000 }),
             stream_comment_seconds: 10,
             stream_reread_seconds: 10,
             streams_max: 10_000,

@@ -146,8 +146,12 @@ async fn admit(state: &ApiState, context: &RequestContext, request: Request, nex
             Err(problem) => return problem.into_response(),
         }
     }
-    let limit = Duration::from_secs(state.config().request_seconds_max);
-    match timeout(limit, AssertUnwindSafe(next.run(request)).catch_unwind()).await {
+    within(Duration::from_secs(state.config().request_seconds_max), next.run(request)).await
+}
+
+/// The answer, whatever becomes of the handler: one that panics or takes too long is answered for.
+async fn within(limit: Duration, handler: impl Future<Output = Response>) -> Response {
+    match timeout(limit, AssertUnwindSafe(handler).catch_unwind()).await {
         Ok(Ok(response)) => response,
         Ok(Err(_)) => Problem::internal(Panicked).into_response(),
         Err(_) => {
@@ -181,7 +185,7 @@ pub(crate) async fn measure(request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     let endpoint = endpoint.as_ref().map_or("none", MatchedPath::as_str).to_owned();
     metrics::histogram!(
-        "http_request_duration_ms",
+        domain::metric::HTTP_REQUEST_DURATION_MS,
         "endpoint" => endpoint,
         "method" => method,
         "status" => status_class(response.status().as_u16()),
@@ -277,6 +281,16 @@ fn finish(state: &ApiState, context: &RequestContext, response: &mut Response) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_handler_that_panics_or_never_ends_is_answered_for() {
+        let limit = Duration::from_secs(5);
+        let panics = within(limit, async { panic!("a fault of ours") }).await;
+        assert_eq!(panics.status(), http::StatusCode::INTERNAL_SERVER_ERROR);
+        let hangs = within(limit, std::future::pending()).await;
+        assert_eq!(hangs.status(), http::StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(hangs.headers()[header::RETRY_AFTER], "1");
+    }
 
     #[test]
     fn a_decent_request_id_is_kept_and_another_replaced() {

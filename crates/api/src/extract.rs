@@ -11,7 +11,7 @@ pub(crate) mod idempotency;
 pub(crate) mod params;
 
 pub(crate) use auth::{Auth, Reader, Writer};
-pub(crate) use body::Body;
+pub(crate) use body::{Body, NoBody};
 pub(crate) use id::Id;
 pub(crate) use idempotency::IdempotencyKey;
 pub(crate) use params::{NoParams, Params, ParamsOf, QueryParams};

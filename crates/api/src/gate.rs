@@ -40,7 +40,7 @@ impl Gate {
                 return Ok(Pass { _permit: permit });
             }
         }
-        metrics::counter!("gate_refused_total", "gate" => self.name).increment(1);
+        metrics::counter!(domain::metric::GATE_REFUSED, "gate" => self.name).increment(1);
         Err(Problem::unavailable("Too many requests are under way. Nothing was done; try again."))
     }
 }

@@ -37,6 +37,12 @@ names! {
     PUBSUB_PUBLISH = "pubsub_publish_total";
     /// Events pushed over SSE.
     SSE_PUSH = "sse_push_total";
+    /// Event streams open in this process.
+    SSE_STREAMS_OPEN = "sse_streams_open";
+    /// Time from a request's head to its answer's, by endpoint, method and class of status.
+    HTTP_REQUEST_DURATION_MS = "http_request_duration_ms";
+    /// Requests that found a gate full, by gate.
+    GATE_REFUSED = "gate_refused_total";
     /// Streams opened with a Last-Event-ID.
     CLIENT_RECONNECT = "client_reconnect_total";
     /// Snapshots that a stream read again from PostgreSQL.

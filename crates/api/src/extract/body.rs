@@ -10,6 +10,7 @@ use std::time::Duration;
 use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
 use http::{HeaderMap, header};
+use http_body::Body as _;
 use http_body_util::LengthLimitError;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
@@ -33,9 +34,37 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for Body<T> {
     }
 }
 
+/// The body of a route that takes none: empty, or an object without members. Members would be ignored, so they are
+/// refused.
+#[derive(Debug)]
+pub(crate) struct NoBody;
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoMembers {}
+
+impl FromRequest<ApiState> for NoBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
+        if request.body().is_end_stream() {
+            return Ok(Self);
+        }
+        let bytes = read(request, state.config()).await?;
+        if !bytes.is_empty() {
+            parse::<NoMembers>(&bytes)?;
+        }
+        Ok(Self)
+    }
+}
+
 /// Reads the body of a request that must be JSON by its header. The text is not looked at.
 pub(crate) async fn read_json(request: Request, config: &ApiConfig) -> Result<Bytes, Problem> {
     check_headers(request.headers())?;
+    read(request, config).await
+}
+
+async fn read(request: Request, config: &ApiConfig) -> Result<Bytes, Problem> {
     let max = usize::try_from(config.body_bytes_max).unwrap_or(usize::MAX);
     let read = axum::body::to_bytes(request.into_body(), max);
     let limit = Duration::from_secs(config.body_seconds_max);

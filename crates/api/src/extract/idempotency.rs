@@ -19,7 +19,8 @@ impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
     }
 }
 
-fn parse(headers: &HeaderMap) -> Result<Option<tenancy::idempotency::IdempotencyKey>, Problem> {
+/// The key of these headers.
+pub(crate) fn parse(headers: &HeaderMap) -> Result<Option<tenancy::idempotency::IdempotencyKey>, Problem> {
     let mut values = headers.get_all(HEADER).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use crate::{
     edge::RequestContext,
-    extract::{Auth, IdempotencyKey, Params, ParamsOf, QueryParams, auth::single, body::read_json},
+    extract::{Auth, Params, ParamsOf, QueryParams, auth::single, body::read_json, idempotency},
     limits::LimitLines,
     once::REPLAYED,
     openapi::SubmitProblems,
@@ -118,7 +118,7 @@ pub(crate) struct AcceptedView {
     tag = "generations",
     params(
         ("dry_run" = Option<bool>, Query, description = "Only say what would become of it."),
-        ("Idempotency-Key" = Option<String>, Header,
+        ("Idempotency-Key" = Option<String>, Header, min_length = 1, pattern = "^[!-~]+$",
          description = "1 to 255 visible ASCII characters; makes the request repeatable."),
     ),
     request_body = GenerationBody,
@@ -136,7 +136,6 @@ pub(crate) async fn create_generation(
     State(state): State<ApiState>,
     Auth(session): Auth,
     ParamsOf(ask): ParamsOf<Ask>,
-    IdempotencyKey(key): IdempotencyKey,
     context: RequestContext,
     request: Request,
 ) -> Result<Response, Problem> {
@@ -148,9 +147,10 @@ pub(crate) async fn create_generation(
         let request = parse(&state, request).await?;
         return quote::answer(&state, &session, request, &context).await;
     }
+    let idempotency_key = idempotency::parse(request.headers())?;
     let request = parse(&state, request).await?;
     let submission =
-        Submission { session, request, idempotency_key: key, ip: Some(context.address()), traceparent };
+        Submission { session, request, idempotency_key, ip: Some(context.address()), traceparent };
     let submitted = state.generation().submit(submission).await.map_err(submit_problem)?;
     context.note_task(submitted.task);
     metrics::histogram!(domain::metric::ACCEPT_LATENCY_MS)

@@ -104,6 +104,10 @@ async fn cancelling_is_idempotent_and_gives_everything_back() {
         let answer = api.send(request(Method::POST, &path, Some(&someone.key), None)).await;
         assert_eq!((answer.status, answer.json()["status"].clone()), (StatusCode::OK, json!("CANCELED")));
     }
+    let path = format!("/tasks/{task}/cancel");
+    let odd = api.post(&path, &someone.key, &json!({ "reason": "bored" })).await;
+    assert_eq!(odd.status, StatusCode::UNPROCESSABLE_ENTITY, "a member that would be ignored");
+    assert_eq!(api.post(&path, &someone.key, &json!({})).await.status, StatusCode::OK);
     let late = api.task(&someone).await;
     let attempt = api.claim(late).await;
     api.observe(late, attempt, Seen::Finished).await;

@@ -75,7 +75,7 @@ impl From<&GrantMade> for GrantView {
     path = "/admin/grants",
     operation_id = "adminCreateGrant",
     tag = "admin",
-    params(("Idempotency-Key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours.")),
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, pattern = "^[!-~]+$", description = "Makes the request repeatable for 24 hours.")),
     request_body = NewGrantBody,
     responses((status = 201, description = "The grant.", body = GrantView), WriteProblems, ConflictProblems),
 )]

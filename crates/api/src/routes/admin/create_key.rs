@@ -26,7 +26,7 @@ pub(crate) struct NewKeyBody {
     user_id: UserId,
     /// read, write, tenant:read, tenant:write, admin; read and write unless given.
     #[serde(default)]
-    #[schema(value_type = Option<Vec<String>>)]
+    #[schema(value_type = Option<Vec<String>>, min_items = 1)]
     scopes: Option<Vec<Scope>>,
 }
 
@@ -66,7 +66,7 @@ fn view(made: &KeyMade, with_secret: bool) -> KeyView<'_> {
     path = "/admin/keys",
     operation_id = "adminCreateKey",
     tag = "admin",
-    params(("Idempotency-Key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours.")),
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, pattern = "^[!-~]+$", description = "Makes the request repeatable for 24 hours.")),
     request_body = NewKeyBody,
     responses((status = 201, description = "The key.", body = KeyView<'static>), WriteProblems, ConflictProblems),
 )]

@@ -21,8 +21,8 @@ use crate::{
 #[serde(deny_unknown_fields)]
 #[schema(as = NewTenant)]
 pub(crate) struct NewTenantBody {
-    /// 1 to 200 characters.
-    #[schema(min_length = 1, max_length = 200)]
+    /// 1 to 200 characters after trimming.
+    #[schema(min_length = 1, pattern = "\\S")]
     name: String,
     /// The name of a tier; the default one unless given.
     #[serde(default)]
@@ -77,7 +77,7 @@ impl From<Tenant> for TenantView {
     path = "/admin/tenants",
     operation_id = "adminCreateTenant",
     tag = "admin",
-    params(("Idempotency-Key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours.")),
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, pattern = "^[!-~]+$", description = "Makes the request repeatable for 24 hours.")),
     request_body = NewTenantBody,
     responses((status = 201, description = "The tenant.", body = TenantView), WriteProblems, ConflictProblems),
 )]

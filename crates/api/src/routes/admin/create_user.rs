@@ -23,12 +23,12 @@ pub(crate) struct AdminNewUserBody {
     /// The tenant.
     #[schema(value_type = String)]
     tenant_id: TenantId,
-    /// 1 to 200 characters.
-    #[schema(min_length = 1, max_length = 200)]
+    /// 1 to 200 characters after trimming.
+    #[schema(min_length = 1, pattern = "\\S")]
     name: String,
     /// The tenant's own name for the user, unique in the tenant.
     #[serde(default)]
-    #[schema(min_length = 1, max_length = 128)]
+    #[schema(min_length = 1, max_length = 128, pattern = "^[!-~]+$")]
     external_id: Option<String>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct AdminNewUserBody {
     path = "/admin/users",
     operation_id = "adminCreateUser",
     tag = "admin",
-    params(("Idempotency-Key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours.")),
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, pattern = "^[!-~]+$", description = "Makes the request repeatable for 24 hours.")),
     request_body = AdminNewUserBody,
     responses((status = 201, description = "The user.", body = UserView), WriteProblems, ConflictProblems),
 )]

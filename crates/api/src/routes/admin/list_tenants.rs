@@ -19,7 +19,7 @@ use crate::{
     operation_id = "adminListTenants",
     tag = "admin",
     params(
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
+        ("cursor" = Option<String>, Query, min_length = 1, description = "The `next_cursor` of the page before."),
         ("limit" = Option<u64>, Query, minimum = 1, maximum = 100, description = "Items at most; 20 unless given."),
     ),
     responses((status = 200, description = "A page of tenants.", body = Page<TenantView>), ReadProblems),

@@ -32,8 +32,8 @@ impl QueryParams for Ask {
     operation_id = "adminListUsers",
     tag = "admin",
     params(
-        ("tenant_id" = Option<String>, Query, description = "Of this tenant only."),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
+        ("tenant_id" = Option<String>, Query, pattern = "^ten_[0-9a-f]{32}$", description = "Of this tenant only."),
+        ("cursor" = Option<String>, Query, min_length = 1, description = "The `next_cursor` of the page before."),
         ("limit" = Option<u64>, Query, minimum = 1, maximum = 100, description = "Items at most; 20 unless given."),
     ),
     responses((status = 200, description = "A page of users.", body = Page<UserView>), ReadProblems),

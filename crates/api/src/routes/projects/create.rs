@@ -22,8 +22,8 @@ use crate::{
 #[serde(deny_unknown_fields)]
 #[schema(as = NewProject)]
 pub(crate) struct ProjectName {
-    /// 1 to 200 characters.
-    #[schema(min_length = 1, max_length = 200)]
+    /// 1 to 200 characters after trimming.
+    #[schema(min_length = 1, pattern = "\\S")]
     pub(super) name: String,
 }
 

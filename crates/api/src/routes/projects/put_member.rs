@@ -20,7 +20,7 @@ use crate::{
 #[schema(as = MemberRole)]
 pub(crate) struct RoleOfMember {
     /// owner, editor or viewer.
-    #[schema(value_type = String)]
+    #[schema(value_type = String, pattern = "^(owner|editor|viewer)$")]
     role: Role,
 }
 

@@ -73,7 +73,7 @@ impl QueryParams for Ask {
     operation_id = "getReadiness",
     tag = "service",
     security(()),
-    params(("role" = Option<String>, Query, description = "Only this role.")),
+    params(("role" = Option<String>, Query, pattern = "^(api|relay|scheduler)$", description = "Only this role.")),
     responses(
         (status = 200, description = "Every role that was asked about can work.", body = Readiness),
         (status = 503, description = "A role can't.", body = Readiness),

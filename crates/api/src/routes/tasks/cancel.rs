@@ -10,7 +10,7 @@ use http::StatusCode;
 
 use crate::{
     edge::RequestContext,
-    extract::{Id, NoParams, Writer},
+    extract::{Id, NoBody, NoParams, Writer},
     openapi::{ItemProblems, TooLateProblem},
     problem::{Code, Problem},
     routes::tasks::view,
@@ -42,6 +42,7 @@ pub(crate) async fn cancel_task(
     Id(id): Id<TaskId>,
     _: NoParams,
     context: RequestContext,
+    _: NoBody,
 ) -> Result<Response, Problem> {
     context.note_task(id);
     let _turn = state.store().pass().await?;

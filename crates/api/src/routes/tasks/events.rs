@@ -64,6 +64,19 @@ pub(crate) struct ProgressView {
     progress: u8,
 }
 
+/// One event of a stream.
+#[derive(Debug, ToSchema)]
+#[schema(as = StreamEvent)]
+#[expect(dead_code, reason = "describes what the events consist of in the document")]
+struct StreamEvent {
+    /// `task`, `progress` or `snapshot`.
+    event: Option<String>,
+    /// The version; `progress` has none.
+    id: Option<String>,
+    /// A TaskEvent, a ProgressEvent or a Task, as JSON.
+    data: Option<String>,
+}
+
 /// A task's changes as server-sent events
 ///
 /// `event: task` (id = version) carries a row of the task's history, `event: progress` (without id) what the provider
@@ -79,8 +92,8 @@ pub(crate) struct ProgressView {
         ("Last-Event-ID" = Option<i32>, Header, minimum = 0, description = "The last version that was received."),
     ),
     responses(
-        (status = 200, description = "The stream; each `data` is a TaskEvent, a ProgressEvent or a Task.",
-         body = String, content_type = "text/event-stream"),
+        (status = 200, description = "The stream.",
+         body = StreamEvent, content_type = "text/event-stream"),
         ItemProblems,
     ),
 )]
@@ -131,14 +144,14 @@ struct OpenStream {
 
 impl OpenStream {
     fn new(place: Pass) -> Self {
-        metrics::gauge!("sse_streams_open").increment(1.0);
+        metrics::gauge!(metric::SSE_STREAMS_OPEN).increment(1.0);
         Self { _place: place }
     }
 }
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        metrics::gauge!("sse_streams_open").decrement(1.0);
+        metrics::gauge!(metric::SSE_STREAMS_OPEN).decrement(1.0);
     }
 }
 

@@ -70,6 +70,7 @@ pub(crate) async fn get_task(
     context: RequestContext,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
+    context.note_task(id);
     let snapshot = match ask.wait {
         None => visible(&state, &session, id, ask.after_version).await?,
         Some(wait) => until(&state, &session, id, wait, ask.after_version, &context).await?,

@@ -31,7 +31,7 @@ pub(crate) struct NewTokenBody {
     ttl_seconds: Option<u32>,
     /// `read`, `write` or both, and no more than the key has; all of these unless given.
     #[serde(default)]
-    #[schema(value_type = Option<Vec<String>>)]
+    #[schema(value_type = Option<Vec<String>>, min_items = 1)]
     scopes: Option<Vec<Scope>>,
     /// Pages of these origins only; of any unless given.
     #[serde(default)]

@@ -8,7 +8,7 @@ use url::{Host, Url};
 
 use crate::{
     edge::RequestContext,
-    extract::NoParams,
+    extract::{NoBody, NoParams},
     openapi::DemoProblems,
     problem::Problem,
     routes::tokens::{TokenView, browser::TTL_SECONDS, minted},
@@ -31,6 +31,7 @@ pub(crate) async fn create_demo_token(
     context: RequestContext,
     headers: HeaderMap,
     _: NoParams,
+    _: NoBody,
 ) -> Result<Response, Problem> {
     let key = state.demo_key().filter(|_| is_local(&context, &headers)).ok_or_else(Problem::not_found)?;
     let _turn = state.store().pass().await?;

@@ -19,12 +19,12 @@ use crate::{
 #[serde(deny_unknown_fields)]
 #[schema(as = NewUser)]
 pub(crate) struct NewUserBody {
-    /// 1 to 200 characters.
-    #[schema(min_length = 1, max_length = 200)]
+    /// 1 to 200 characters after trimming.
+    #[schema(min_length = 1, pattern = "\\S")]
     name: String,
     /// The tenant's own name for the user: 1 to 128 visible ASCII characters, unique in the tenant.
     #[serde(default)]
-    #[schema(min_length = 1, max_length = 128)]
+    #[schema(min_length = 1, max_length = 128, pattern = "^[!-~]+$")]
     external_id: Option<String>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct NewUserBody {
     path = "/users",
     operation_id = "createUser",
     tag = "users",
-    params(("Idempotency-Key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours.")),
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, pattern = "^[!-~]+$", description = "Makes the request repeatable for 24 hours.")),
     request_body = NewUserBody,
     responses((status = 201, description = "The user.", body = UserView), WriteProblems, ConflictProblems),
 )]

@@ -22,7 +22,7 @@ use crate::{
     operation_id = "listUsers",
     tag = "users",
     params(
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
+        ("cursor" = Option<String>, Query, min_length = 1, description = "The `next_cursor` of the page before."),
         ("limit" = Option<u64>, Query, minimum = 1, maximum = 100, description = "Items at most; 20 unless given."),
     ),
     responses((status = 200, description = "A page of users.", body = Page<UserView>), ReadProblems),
