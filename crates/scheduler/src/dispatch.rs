@@ -36,6 +36,10 @@ const WHILE_OUTPUTS_WAIT: Duration = Duration::from_millis(25);
 /// Until the next look when everything is full, should no release ring.
 const WHILE_FULL: Duration = Duration::from_secs(1);
 
+/// Tries to return what was popped in vain; after them it comes back by itself.
+const RETURN_AFTER: [Duration; 3] =
+    [Duration::from_millis(50), Duration::from_millis(400), Duration::from_millis(1_600)];
+
 /// One model's pump.
 #[derive(Debug)]
 pub(crate) struct Pump {
@@ -85,13 +89,14 @@ impl Pump {
             worker.fill.notify_one();
         }
         let count = popped.tasks.len();
+        let out = popped.tasks.iter().map(|task| task.task).collect();
         // In a task of its own, so that a shutdown in the middle leaves no claimed task without a driver.
         let dispatching = worker.drivers.spawn({
             let (pump, worker) = (self.clone(), worker.clone());
             async move { pump.dispatch(&worker, popped.tasks).await }
         });
         let (dispatched, refilled) =
-            tokio::join!(dispatching, worker.refill(&self.model.name, &popped.refill));
+            tokio::join!(dispatching, worker.refill(&self.model.name, &popped.refill, &out));
         let put_back = dispatched??;
         refilled?;
         let refused = put_back.len();
@@ -112,6 +117,19 @@ impl Pump {
         if tasks.is_empty() {
             return Ok(Vec::new());
         }
+        let popped = tasks.clone();
+        let result = self.try_dispatch(worker, tasks).await;
+        if result.is_err() {
+            return_soon(worker, popped);
+        }
+        result
+    }
+
+    async fn try_dispatch(
+        &self,
+        worker: &Arc<Worker>,
+        tasks: Vec<ReadyTask>,
+    ) -> Result<Vec<PutBack>, PassError> {
         let Some(account) = worker.catalogue.account(&self.model.route.account) else {
             // The catalogue refuses such a route when it is read.
             return Err(format!("model {} has a route to an unknown account", self.model.name).into());
@@ -153,4 +171,21 @@ impl Pump {
         worker.control.put_back(&tasks).await?;
         Ok(())
     }
+}
+
+/// Returns tasks whose dispatch failed, before their time out of the queue is over. Whether some were claimed all the
+/// same, PostgreSQL knows, and refuses those when their turn comes again. Slots that some hold already stay theirs:
+/// taking them again takes nothing.
+fn return_soon(worker: &Arc<Worker>, tasks: Vec<ReadyTask>) {
+    let returning = worker.clone();
+    worker.drivers.spawn(async move {
+        let tasks: Vec<_> = tasks.into_iter().map(|task| (task, Park::Head)).collect();
+        for pause in RETURN_AFTER {
+            tokio::time::sleep(pause).await;
+            match returning.control.put_back(&tasks).await {
+                Ok(()) => return tasks.iter().for_each(|(task, _)| returning.ring(&task.model)),
+                Err(error) => tracing::debug!(%error, "popped tasks were not put back yet"),
+            }
+        }
+    });
 }

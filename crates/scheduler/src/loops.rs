@@ -141,8 +141,16 @@ pub(crate) struct Rhythm<'a> {
     pub(crate) nudge: &'a Notify,
 }
 
-/// The longest pause after passes that failed one after the other, so that an outage fills no log.
-const FAILURE_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// The pause after passes that failed one after the other: short at first, since one late answer is no outage, and long
+/// enough later that an outage fills no log.
+const fn failure_pause(failures: u32) -> Duration {
+    match failures {
+        1 => Duration::from_millis(100),
+        2 => Duration::from_millis(400),
+        3 => Duration::from_millis(1_600),
+        _ => Duration::from_secs(5),
+    }
+}
 
 /// Runs `pass` by timer and nudge until the shutdown. A failed pass is logged, noted and tried again after a pause
 /// that grows.
@@ -174,7 +182,7 @@ where
             Err(error) => {
                 failures = failures.saturating_add(1);
                 tracing::warn!(r#loop = %name, failures, %error, "a pass failed and will be repeated");
-                every.max(Duration::from_millis(250)).saturating_mul(failures).min(FAILURE_PAUSE_MAX)
+                failure_pause(failures)
             }
         };
         tokio::select! {

@@ -12,10 +12,20 @@ use std::{
 
 use domain::{FailureClass, ProviderAccountId, retry::Backoff};
 use provider_adapter::{NotSent, SubmitOutcome};
+use tokio::time::Instant;
 
 /// Failures in a row by account.
 #[derive(Debug, Default)]
-pub(crate) struct ProviderHealth(Mutex<HashMap<ProviderAccountId, u32>>);
+pub(crate) struct ProviderHealth(Mutex<HashMap<ProviderAccountId, InARow>>);
+
+#[derive(Debug, Default)]
+struct InARow {
+    failures: u32,
+    /// Pauses that they have led to.
+    pauses: u32,
+    /// The end of the last of these.
+    paused_until: Option<Instant>,
+}
 
 /// Failures in a row that are taken for chance.
 const CHANCE: u32 = 4;
@@ -29,16 +39,16 @@ impl ProviderHealth {
         backoff: &Backoff,
         spread: f64,
     ) -> Option<Duration> {
-        let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let failures = failures.entry(account.clone()).or_default();
+        let mut accounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let row = accounts.entry(account.clone()).or_default();
         match outcome {
             SubmitOutcome::Accepted { .. } | SubmitOutcome::RejectedFinal { .. } => {
-                *failures = 0;
+                *row = InARow::default();
                 None
             }
             // It answers, so it is well; it only wants to be asked later.
             SubmitOutcome::RejectedRetryable { class, retry_after, .. } => {
-                *failures = 0;
+                *row = InARow::default();
                 let asks_for_pause = matches!(
                     class,
                     FailureClass::RateLimited | FailureClass::ConcurrencyFull | FailureClass::Overloaded
@@ -47,8 +57,17 @@ impl ProviderHealth {
             }
             SubmitOutcome::NotSent { why: NotSent::HeldBack, .. } => None,
             SubmitOutcome::NotSent { .. } | SubmitOutcome::Unknown { .. } => {
-                *failures = failures.saturating_add(1);
-                (*failures > CHANCE).then(|| backoff.pause(*failures - CHANCE, spread, None))
+                let now = Instant::now();
+                row.failures = row.failures.saturating_add(1);
+                // What was sent before the pause and fails during it says nothing new: however many submits were
+                // under way when a provider went, its going is one step.
+                if row.failures <= CHANCE || row.paused_until.is_some_and(|until| now < until) {
+                    return None;
+                }
+                row.pauses = row.pauses.saturating_add(1);
+                let pause = backoff.pause(row.pauses, spread, None);
+                row.paused_until = Some(now + pause);
+                Some(pause)
             }
         }
     }
@@ -63,15 +82,31 @@ mod tests {
         pause.map(|pause| pause.as_secs())
     }
 
-    #[test]
-    fn failures_in_a_row_make_a_growing_pause_and_one_answer_ends_it() {
+    #[tokio::test(start_paused = true)]
+    async fn failures_in_a_row_make_a_growing_pause_and_one_answer_ends_it() {
         let health = ProviderHealth::default();
         let lost = SubmitOutcome::Unknown { message: String::new() };
-        let pauses: Vec<_> = (0..7).map(|_| note(&health, &lost)).collect();
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            let pause = note(&health, &lost);
+            tokio::time::advance(Duration::from_secs(pause.unwrap_or_default())).await;
+            pauses.push(pause);
+        }
         assert_eq!(pauses, [None, None, None, None, Some(1), Some(4), Some(16)]);
         let refused =
             SubmitOutcome::RejectedFinal { class: FailureClass::InvalidInput, message: String::new() };
         assert_eq!((note(&health, &refused), note(&health, &lost)), (None, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn submits_that_were_under_way_together_and_fail_together_are_one_step() {
+        let health = ProviderHealth::default();
+        let lost = SubmitOutcome::Unknown { message: String::new() };
+        let pauses: Vec<_> = (0..200).filter_map(|_| note(&health, &lost)).collect();
+        assert_eq!(pauses, [1]);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let pauses: Vec<_> = (0..200).filter_map(|_| note(&health, &lost)).collect();
+        assert_eq!(pauses, [4], "after the pause it failed again");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! filled page by page at once, while pops go on.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -22,8 +22,8 @@ use crate::{
 
 /// Tasks read and added together.
 const PAGE: i64 = 1_000;
-/// Tasks read when a user's heads run low: those that are there already are among them.
-const REFILL: i64 = 300;
+/// Tasks read when a user's heads run low. Those that are there or out for dispatch are among them.
+const REFILL: i64 = 250;
 
 impl Worker {
     /// Adds the queued ones among these tasks. Failing is harmless: the reconciler adds them later.
@@ -33,29 +33,30 @@ impl Worker {
         }
     }
 
-    /// Adds the queued ones among these tasks and wakes their models' dispatch. Says how many were new.
+    /// Adds the queued ones among these tasks and wakes their models' dispatch. Says what became of them.
     pub(crate) async fn add_ready(
         &self,
         records: impl Iterator<Item = &TaskRecord>,
-    ) -> Result<usize, PassError> {
+    ) -> Result<Counts, PassError> {
         let mut tasks = Vec::new();
         for record in records.filter(|record| record.snapshot.status == TaskStatus::Queued) {
             let tier = self.tenancy.tier_of(record.snapshot.user_id).await?;
             tasks.push(ready_task(record, tier.map_or(1, |tier| tier.weight)));
         }
         if tasks.is_empty() {
-            return Ok(0);
+            return Ok(Counts::default());
         }
         let added = self.control.add_ready(&tasks).await?;
-        let new = added.iter().filter(|added| **added == Added::New).count();
-        if new > 0 {
+        let count = |what| added.iter().filter(|added| **added == what).count();
+        let counts = Counts { new: count(Added::New), full: count(Added::Full) };
+        if counts.new > 0 {
             let mut models: Vec<&ModelName> = tasks.iter().map(|task| &task.model).collect();
             models.dedup();
             for model in models {
                 self.ring(model);
             }
         }
-        Ok(new)
+        Ok(counts)
     }
 
     /// Takes a task that ended while it was queued out of the ready queue. Failing is harmless: PostgreSQL refuses it
@@ -66,14 +67,42 @@ impl Worker {
         }
     }
 
-    /// Fetches more of the users whose heads run low.
-    pub(crate) async fn refill(&self, model: &ModelName, users: &[QueuedUser]) -> Result<(), PassError> {
+    /// Fetches more of the users whose heads run low, past those that are out for dispatch.
+    pub(crate) async fn refill(
+        &self,
+        model: &ModelName,
+        users: &[QueuedUser],
+        out: &HashSet<TaskId>,
+    ) -> Result<(), PassError> {
         for QueuedUser { tenant, user } in users {
-            let records = self.task_state.queued_of_user(*tenant, *user, model, REFILL).await?;
-            self.add_ready(records.iter()).await?;
+            let mut after = None;
+            loop {
+                let page = self.task_state.queued_of_user(*tenant, *user, model, after, REFILL).await?;
+                let counts = self.add_ready(page.iter().filter(|record| !out.contains(&record.id()))).await?;
+                after = next_page(&page, REFILL);
+                // A full queue remembers that there is more. A page that brought nothing was all claimed or there.
+                if counts.full > 0 || counts.new > 0 || after.is_none() {
+                    break;
+                }
+            }
         }
         Ok(())
     }
+}
+
+/// What became of added tasks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counts {
+    /// Waiting now.
+    new: usize,
+    /// Left in PostgreSQL, because their user has enough heads.
+    full: usize,
+}
+
+/// Where the page after this one begins; none after the last.
+fn next_page(page: &[TaskRecord], size: i64) -> Option<TaskId> {
+    let full = i64::try_from(page.len()).is_ok_and(|count| count == size);
+    page.last().map(TaskRecord::id).filter(|_| full)
 }
 
 fn ready_task(record: &TaskRecord, tenant_weight: u32) -> ReadyTask {
@@ -153,10 +182,9 @@ async fn page(
     after: Option<TaskId>,
 ) -> Result<Option<TaskId>, PassError> {
     let records = worker.task_state.queued(Some(model), older_than, after, PAGE).await?;
-    let new = worker.add_ready(records.iter()).await?;
-    if new > 0 && !older_than.is_zero() {
-        tracing::info!(%model, new, "queued tasks were missing in the ready queue");
+    let counts = worker.add_ready(records.iter()).await?;
+    if counts.new > 0 && !older_than.is_zero() {
+        tracing::info!(%model, new = counts.new, "queued tasks were missing in the ready queue");
     }
-    let full = i64::try_from(records.len()).is_ok_and(|count| count == PAGE);
-    Ok(records.last().map(TaskRecord::id).filter(|_| full))
+    Ok(next_page(&records, PAGE))
 }

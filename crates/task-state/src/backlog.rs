@@ -52,7 +52,7 @@ impl TaskState {
         rows.into_iter().map(TaskRecord::try_from).collect()
     }
 
-    /// One user's oldest queued tasks of a model, in key order: what fills up their heads in the ready queue.
+    /// One user's queued tasks of a model, oldest first, a page at a time: what fills up their heads in the ready queue.
     ///
     /// # Errors
     /// When the store fails.
@@ -61,14 +61,16 @@ impl TaskState {
         tenant: TenantId,
         user: UserId,
         model: &ModelName,
+        after: Option<TaskId>,
         limit: i64,
     ) -> Result<Vec<TaskRecord>, PgError> {
         let rows = task_rows!(
             "WHERE t.ended_at IS NULL AND t.status = 'QUEUED' AND t.tenant_id = $1 AND t.user_id = $2 AND t.model = $3
-             ORDER BY t.id LIMIT $4",
+               AND t.id > $4 ORDER BY t.id LIMIT $5",
             tenant.as_uuid(),
             user.as_uuid(),
             model.as_str(),
+            after.map_or(Uuid::nil(), TaskId::as_uuid),
             limit
         )
         .fetch_all(&self.shared.pool)
