@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn real_text_of_any_script_passes() {
-        for text in ["a", "مرحبا\u{200F}", "👩\u{200D}👩\u{200D}👧", "e\u{301}", "soft\u{AD}hyphen"] {
+        for text in ["a", "مرحبا\u{200F}", "👩\u{200D}👩\u{200D}👧", "e\u{301}", "soft\u{AD}hyphen"]
+        {
             assert_eq!(check(text, 20), Ok(()), "{text:?}");
         }
     }

@@ -1,4 +1,5 @@
 //! The ledger against a real PostgreSQL: races, repetition, and the audit that must notice tampering.
+#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 use domain::{AccountId, Credits, GrantId, TaskId, TenantId, UserId};
 use ledger::{

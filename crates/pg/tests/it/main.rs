@@ -1,4 +1,5 @@
 //! Transactions against a real server: what an abandoned caller, a panic and a missing migration leave behind.
+#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
 //! Tasks against a real PostgreSQL and Redis: the whole life, races for the last word, fences, and the audit.
+#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod harness;
 mod life;
