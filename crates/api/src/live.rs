@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use catalogue::{Catalogue, Intents};
 use chrono::{DateTime, Utc};
-use control::{BreakerState, Control};
+use control::{Control, ControlError};
 use domain::{
     TaskId, TaskStatus,
     model::Model,
@@ -89,6 +89,9 @@ impl Live {
         if snapshot.status == TaskStatus::Queued {
             let (position, wait) =
                 tokio::join!(self.position(snapshot), self.wait(snapshot, model.as_deref(), now));
+            // Whoever can't say where a task stands can't start it either.
+            let wait = if position.is_err() { Some(plain(WaitReason::ControlUnavailable)) } else { wait };
+            let position = position.ok().flatten();
             facts.position = position;
             facts.eta = model.as_deref().and_then(|model| {
                 let places = self.places(model);
@@ -108,10 +111,10 @@ impl Live {
         facts
     }
 
-    async fn position(&self, snapshot: &TaskSnapshot) -> Option<u64> {
+    async fn position(&self, snapshot: &TaskSnapshot) -> Result<Option<u64>, ControlError> {
         let TaskSnapshot { model, tenant_id, user_id, task_id, .. } = snapshot;
         let found = self.control.positions(&[(model.clone(), *tenant_id, *user_id, *task_id)]).await;
-        found.ok()?.pop().flatten()
+        found.map(|mut found| found.pop().flatten())
     }
 
     async fn progress(&self, snapshot: &TaskSnapshot) -> Option<u8> {
@@ -122,13 +125,9 @@ impl Live {
 
     /// Why a queued task waits: what holds for everybody first, then what its scheduler noted.
     async fn wait(&self, snapshot: &TaskSnapshot, model: Option<&Model>, now: DateTime<Utc>) -> Option<Wait> {
-        let plain = |reason| Some(Wait { reason, detail: WaitDetail::default() });
-        if self.control.health().control != BreakerState::Closed {
-            return plain(WaitReason::ControlUnavailable);
-        }
         let intents = self.catalogue.intents().await;
         if model.is_some_and(|model| intents.is_ok_and(|intents| paused(&intents, model))) {
-            return plain(WaitReason::ProviderPaused);
+            return Some(plain(WaitReason::ProviderPaused));
         }
         if let Some(until) = snapshot.not_before.filter(|until| *until > now) {
             let detail = WaitDetail { until: Some(until), ..WaitDetail::default() };
@@ -168,6 +167,10 @@ impl Live {
         let soonest = eta.map_or(0, |eta| eta.from_seconds.saturating_mul(500));
         Some((usual / 10).max(soonest).clamp(POLL_MS_MIN, POLL_MS_MAX))
     }
+}
+
+fn plain(reason: WaitReason) -> Wait {
+    Wait { reason, detail: WaitDetail::default() }
 }
 
 fn paused(intents: &Intents, model: &Model) -> bool {

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use api::{ApiConfig, ApiParts, ApiState, health::AlwaysWell};
+use api::{ApiConfig, ApiParts, ApiState, HealthSource, health::AlwaysWell};
 use axum::{Router, body::Body, extract::ConnectInfo};
 use catalogue::{Catalogue, CatalogueConfig};
 use control::{Control, ControlConfig};
@@ -32,11 +32,20 @@ pub(crate) struct Setup {
     pub(crate) config: ApiConfig,
     pub(crate) clock: SharedClock,
     pub(crate) demo_key: bool,
+    pub(crate) health: Arc<dyn HealthSource>,
+    /// False: nothing listens where Redis should be.
+    pub(crate) redis: bool,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { config: ApiConfig::default(), clock: Arc::new(SystemClock), demo_key: false }
+        Self {
+            config: ApiConfig::default(),
+            clock: Arc::new(SystemClock),
+            demo_key: false,
+            health: Arc::new(AlwaysWell),
+            redis: true,
+        }
     }
 }
 
@@ -105,11 +114,12 @@ impl Api {
         let (db, redis) = (TestDb::new().await, TestRedis::new());
         let storage = tempfile::tempdir().unwrap();
         let pool = db.pool.clone();
+        let redis_url = if setup.redis { redis.url.clone() } else { "redis://127.0.0.1:1".to_owned() };
         let control = Control::new(ControlConfig {
             prefix: redis.prefix.clone(),
             response_limit: Duration::from_secs(1),
             connect_limit: Duration::from_secs(1),
-            ..ControlConfig::single(redis.url.clone())
+            ..ControlConfig::single(redis_url)
         })
         .unwrap();
         let tenancy =
@@ -153,7 +163,7 @@ impl Api {
             ledger: Ledger::new(pool),
             control: control.clone(),
             operator: operator.clone(),
-            health: Arc::new(AlwaysWell),
+            health: setup.health,
             metrics: Arc::new(|| "up 1\n".to_owned()),
             clock: setup.clock,
             shutdown: shutdown.clone(),

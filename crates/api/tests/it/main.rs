@@ -12,4 +12,5 @@ mod projects;
 mod reading;
 mod site;
 mod submit;
+mod trouble;
 mod visibility;
