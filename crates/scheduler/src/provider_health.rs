@@ -20,15 +20,18 @@ pub(crate) struct ProviderHealth(Mutex<HashMap<ProviderAccountId, InARow>>);
 
 #[derive(Debug, Default)]
 struct InARow {
-    failures: u32,
-    /// Pauses that they have led to.
-    pauses: u32,
-    /// The end of the last of these.
+    /// Failures, those of one moment counted once.
+    strikes: u32,
+    last_strike: Option<Instant>,
     paused_until: Option<Instant>,
 }
 
-/// Failures in a row that are taken for chance.
+/// Strikes in a row that are taken for chance.
 const CHANCE: u32 = 4;
+
+/// However many submits are under way when a connection breaks or a provider starts again, it is one event: failures
+/// this close together count once. What it may cost is bounded by the slots that unknown submits keep.
+const MOMENT: Duration = Duration::from_secs(1);
 
 impl ProviderHealth {
     /// Takes the outcome of a submit in and says how long the account should be left alone.
@@ -58,14 +61,17 @@ impl ProviderHealth {
             SubmitOutcome::NotSent { why: NotSent::HeldBack, .. } => None,
             SubmitOutcome::NotSent { .. } | SubmitOutcome::Unknown { .. } => {
                 let now = Instant::now();
-                row.failures = row.failures.saturating_add(1);
-                // What was sent before the pause and fails during it says nothing new: however many submits were
-                // under way when a provider went, its going is one step.
-                if row.failures <= CHANCE || row.paused_until.is_some_and(|until| now < until) {
+                let same_moment = row.last_strike.is_some_and(|last| now - last < MOMENT);
+                // What was sent before a pause and fails during it says nothing new either.
+                if same_moment || row.paused_until.is_some_and(|until| now < until) {
                     return None;
                 }
-                row.pauses = row.pauses.saturating_add(1);
-                let pause = backoff.pause(row.pauses, spread, None);
+                row.strikes = row.strikes.saturating_add(1);
+                row.last_strike = Some(now);
+                if row.strikes <= CHANCE {
+                    return None;
+                }
+                let pause = backoff.pause(row.strikes - CHANCE, spread, None);
                 row.paused_until = Some(now + pause);
                 Some(pause)
             }
@@ -89,7 +95,7 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..7 {
             let pause = note(&health, &lost);
-            tokio::time::advance(Duration::from_secs(pause.unwrap_or_default())).await;
+            tokio::time::advance(Duration::from_secs(pause.unwrap_or(1))).await;
             pauses.push(pause);
         }
         assert_eq!(pauses, [None, None, None, None, Some(1), Some(4), Some(16)]);
@@ -99,14 +105,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn submits_that_were_under_way_together_and_fail_together_are_one_step() {
+    async fn submits_that_fail_together_are_one_step() {
         let health = ProviderHealth::default();
         let lost = SubmitOutcome::Unknown { message: String::new() };
-        let pauses: Vec<_> = (0..200).filter_map(|_| note(&health, &lost)).collect();
-        assert_eq!(pauses, [1]);
-        tokio::time::advance(Duration::from_secs(1)).await;
-        let pauses: Vec<_> = (0..200).filter_map(|_| note(&health, &lost)).collect();
-        assert_eq!(pauses, [4], "after the pause it failed again");
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            let together: Vec<_> = (0..200).filter_map(|_| note(&health, &lost)).collect();
+            tokio::time::advance(Duration::from_secs(together.first().copied().unwrap_or(1))).await;
+            pauses.push(together);
+        }
+        assert_eq!(pauses, [vec![], vec![], vec![], vec![], vec![1], vec![4], vec![16]]);
     }
 
     #[test]

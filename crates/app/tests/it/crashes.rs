@@ -2,24 +2,14 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use futures::{StreamExt, stream};
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::harness::{Client, Demo, Folder, Server};
 
 const TASKS: usize = 200;
 /// A lease has to run out, a submit's own limit to pass, and two looks to agree, before anybody takes over.
 const RECOVERY_MAX: Duration = Duration::from_secs(90);
-
-/// Submits them, some at a time.
-async fn submit_many(client: &Client, count: usize) -> Vec<String> {
-    let submit = |n: usize| {
-        let client = client.clone();
-        async move { client.submit("mock-fast", &format!("number {n}")).await }
-    };
-    stream::iter((0..count).map(submit)).buffer_unordered(16).collect().await
-}
 
 /// Waits until the provider has seen as many submits.
 async fn wait_for_submits(provider: &Client, count: u64) {
@@ -29,8 +19,7 @@ async fn wait_for_submits(provider: &Client, count: u64) {
 
 /// All of them succeed, each had one job alive at most, and every invariant holds.
 async fn assert_all_succeed(demo: &Demo, client: &Client, tasks: &[String]) {
-    let ends = stream::iter(tasks).map(|task| client.end_of(task, RECOVERY_MAX)).buffer_unordered(16);
-    let ends: Vec<Value> = ends.collect().await;
+    let ends = client.ends_of(tasks, RECOVERY_MAX).await;
     let wrong: Vec<_> = ends.iter().filter(|end| end["status"] != "SUCCEEDED").collect();
     assert!(wrong.is_empty(), "{} of {} did not succeed, such as {}", wrong.len(), ends.len(), wrong[0]);
     let assets: HashSet<_> = ends.iter().map(|end| end["output_asset_id"].to_string()).collect();
@@ -57,7 +46,7 @@ async fn a_killed_process_loses_no_task_and_submits_none_twice() {
     let folder = Folder::new();
     let demo = Demo::start(folder.path()).await;
     slow_jobs(&demo).await;
-    let tasks = submit_many(&demo.client(), TASKS).await;
+    let tasks = demo.client().submit_many("mock-fast", TASKS).await;
     wait_for_submits(&demo.provider(), 40).await;
     demo.kill().await;
     let demo = Demo::start_within(folder.path(), Duration::from_secs(10), &[]).await;
@@ -73,7 +62,7 @@ async fn a_neighbour_takes_over_although_redis_forgets_everything() {
     let neighbour = Server::start(&demo.ready.env_file, &[]).await;
     let (here, there) = (demo.client(), Client::new(&neighbour.url, &demo.ready.api_key));
     let (mut tasks, more) =
-        tokio::join!(submit_many(&here, TASKS / 2), submit_many(&there, TASKS - TASKS / 2));
+        tokio::join!(here.submit_many("mock-fast", TASKS / 2), there.submit_many("mock-fast", TASKS / 2));
     tasks.extend(more);
     wait_for_submits(&demo.provider(), 40).await;
     flush_all(&demo.ready.redis_url).await;

@@ -3,15 +3,18 @@
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
+    path::Path,
+    process::Stdio,
     time::{Duration, Instant},
 };
 
+use http::Method;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 
-use crate::harness::{Demo, Folder, command, run, variables};
+use crate::harness::{Client, Demo, Folder, command, run, variables};
 
 /// A start that finds its data.
 const LATER_START_MAX: Duration = Duration::from_secs(10);
@@ -27,6 +30,7 @@ async fn a_stop_ends_everything_and_a_later_start_finds_data_ids_and_keys() {
     let begun = Instant::now();
     assert_eq!(client.end_of(&task, Duration::from_secs(30)).await["status"], "SUCCEEDED");
     assert!(begun.elapsed() < Duration::from_secs(5), "it took {:?}", begun.elapsed());
+    assert_plays(&client, &task, folder.path()).await;
     assert_eq!(Demo::servers(folder.path()).len(), 3);
     assert_eq!(demo.stop().await, Some(0));
     assert!(Demo::servers(folder.path()).is_empty(), "servers were left behind");
@@ -42,6 +46,41 @@ async fn a_stop_ends_everything_and_a_later_start_finds_data_ids_and_keys() {
     let credits = demo.client().get("/credits").await;
     assert_eq!((&credits["granted"], &credits["captured"]), (&1_000_000.into(), &10.into()));
     demo.assert_audit().await;
+    demo.stop().await;
+}
+
+/// The output is a video, by the judgement of a program that is not ours.
+async fn assert_plays(client: &Client, task: &str, folder: &Path) {
+    let link = client.get(&format!("/tasks/{task}")).await["output_url"].as_str().expect("a link").to_owned();
+    let (status, bytes) = client.ask_bytes(Method::GET, &link, None).await;
+    assert_eq!(status, 200);
+    let file = folder.join("output.mp4");
+    fs::write(&file, bytes).expect("writable");
+    let probe = tokio::process::Command::new("ffprobe")
+        .args(["-v", "error", "-select_streams", "v", "-show_entries", "stream=codec_type", "-of", "csv=p=0"])
+        .arg(&file)
+        .output()
+        .await
+        .expect("ffprobe: scripts/install.sh test");
+    let said = String::from_utf8_lossy(&probe.stdout);
+    assert!(probe.status.success() && said.contains("video") && probe.stderr.is_empty(), "{probe:?}");
+}
+
+#[tokio::test]
+async fn a_signal_during_the_start_leaves_nothing_behind() {
+    let folder = Folder::new();
+    let data_dir = folder.path().to_str().unwrap();
+    let arguments = ["demo", "--json", "--http-addr", "127.0.0.1:0", "--data-dir", data_dir];
+    let mut demo = command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let begun = async || !Demo::servers(folder.path()).is_empty();
+    testkit::wait_until("a first server", Duration::from_secs(30), begun).await;
+    kill(Pid::from_raw(demo.id().unwrap().try_into().unwrap()), Signal::SIGINT).unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(30), demo.wait()).await;
+    assert_eq!(ended.expect("it did not stop").unwrap().code(), Some(0));
+    assert!(Demo::servers(folder.path()).is_empty(), "servers were left behind");
+    // And the next start is not confused by what is half there.
+    let demo = Demo::start(folder.path()).await;
+    demo.client().get("/me").await;
     demo.stop().await;
 }
 

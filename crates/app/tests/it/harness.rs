@@ -8,6 +8,7 @@ use std::{
 };
 
 use fetch::{Fetch, FetchConfig, Limits, Request, SendGuard};
+use futures::{StreamExt, stream};
 use http::{HeaderMap, HeaderValue, Method, header};
 use nix::{
     sys::signal::{Signal, kill},
@@ -241,6 +242,12 @@ impl Client {
 
     /// One request; the status and the JSON of the answer (null when it has none).
     pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let (status, bytes) = self.ask_bytes(method, path, body).await;
+        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    }
+
+    /// The same with the answer as it came.
+    pub(crate) async fn ask_bytes(&self, method: Method, path: &str, body: Option<&Value>) -> (u16, Vec<u8>) {
         let mut headers = HeaderMap::new();
         let bearer = format!("Bearer {}", self.key);
         headers.insert(header::AUTHORIZATION, HeaderValue::from_str(&bearer).expect("a header"));
@@ -259,8 +266,7 @@ impl Client {
             redirects_max: 0,
         };
         let answer = self.fetch.request(request, limits).await.expect("an answer");
-        let json = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
-        (answer.status.as_u16(), json)
+        (answer.status.as_u16(), answer.body.to_vec())
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {
@@ -275,6 +281,17 @@ impl Client {
         let (status, json) = self.ask(Method::POST, "/generations", Some(&body)).await;
         assert_eq!(status, 202, "{json}");
         json["task_id"].as_str().expect("an id").to_owned()
+    }
+
+    /// Submits `count` of them, some at a time.
+    pub(crate) async fn submit_many(&self, model: &str, count: usize) -> Vec<String> {
+        let submit = |n: usize| async move { self.submit(model, &format!("number {n}")).await };
+        stream::iter((0..count).map(submit)).buffer_unordered(16).collect().await
+    }
+
+    /// Waits for the end of each.
+    pub(crate) async fn ends_of(&self, tasks: &[String], limit: Duration) -> Vec<Value> {
+        stream::iter(tasks).map(|task| self.end_of(task, limit)).buffer_unordered(16).collect().await
     }
 
     /// Waits for the task's end and returns its snapshot.

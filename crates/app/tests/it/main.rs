@@ -4,4 +4,5 @@ mod arrows;
 mod commands;
 mod crashes;
 mod demo;
+mod faults;
 mod harness;
