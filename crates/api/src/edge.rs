@@ -21,7 +21,7 @@ use axum::{
 use chrono::{DateTime, Utc};
 use domain::TaskId;
 use futures::FutureExt as _;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tokio::time::timeout;
 
 use crate::{
@@ -111,7 +111,7 @@ pub(crate) async fn edge(State(state): State<ApiState>, mut request: Request, ne
     let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |info| info.0.ip());
     let address = state.proxies().client(peer, request.headers());
     let context = RequestContext::new(request_id(request.headers()), address);
-    let method = request.method().clone();
+    let (method, uri) = (request.method().clone(), request.uri().clone());
     let declared = declared_length(request.headers());
     request.extensions_mut().insert(context.clone());
     let mut response = if declared.is_some_and(|length| length > config.body_bytes_max) {
@@ -125,16 +125,27 @@ pub(crate) async fn edge(State(state): State<ApiState>, mut request: Request, ne
         write_problem(&problem, &context, state.clock().now(), &mut response);
     }
     finish(&state, &context, &mut response);
-    let ended = context.arrived().elapsed();
-    tracing::debug!(
-        request_id = context.id(),
-        task_id = context.0.task.get().map(tracing::field::display),
-        %method,
-        status = response.status().as_u16(),
-        elapsed_ms = ended.as_secs_f64() * 1_000.0,
-        "answered"
-    );
+    log_answer(&context, &method, uri.path(), response.status());
     response
+}
+
+/// One line for each request: what was changed, or tried, is worth keeping; reads and floods only while debugging.
+fn log_answer(context: &RequestContext, method: &Method, path: &str, status: StatusCode) {
+    macro_rules! line {
+        ($level:ident) => {
+            tracing::$level!(
+                request_id = context.id(),
+                task_id = context.0.task.get().map(tracing::field::display),
+                %method,
+                path,
+                status = status.as_u16(),
+                elapsed_ms = context.arrived().elapsed().as_secs_f64() * 1_000.0,
+                "answered"
+            )
+        };
+    }
+    let flood = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS);
+    if method.is_safe() || flood { line!(debug) } else { line!(info) }
 }
 
 /// Answers the request if there is room for it. Whether this process is alive is asked of it most urgently when it is
@@ -286,9 +297,9 @@ mod tests {
     async fn a_handler_that_panics_or_never_ends_is_answered_for() {
         let limit = Duration::from_secs(5);
         let panics = within(limit, async { panic!("a fault of ours") }).await;
-        assert_eq!(panics.status(), http::StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(panics.status(), StatusCode::INTERNAL_SERVER_ERROR);
         let hangs = within(limit, std::future::pending()).await;
-        assert_eq!(hangs.status(), http::StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(hangs.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(hangs.headers()[header::RETRY_AFTER], "1");
     }
 
