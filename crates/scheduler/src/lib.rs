@@ -5,7 +5,7 @@
 //! one continues from what PostgreSQL has.
 //!
 //! Reading order:
-//! - [`intake`](self) and `ready` bring queued tasks into the fair queue; `dispatch` takes them out, claims and starts
+//! - `intake` and `ready` bring queued tasks into the fair queue; `dispatch` takes them out, claims and starts
 //!   them.
 //! - `drive` is the way of one attempt, one file per stage: `submit`, `reconcile_submit`, `follow`, `output`, `outlive`.
 //! - `heartbeat`, `reaper`, `sweeper`, `slot_reconciler` are reconcilers: no input, idempotent, by timer; `loops` shows

@@ -65,17 +65,50 @@ async fn more_tasks_of_one_user_than_the_queue_holds_are_fetched_as_it_drains() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_account_gets_nothing_until_it_is_resumed() {
-    let world = World::new().await;
+async fn what_a_dead_scheduler_had_popped_does_not_hold_up_the_rest() {
+    let mut setting = Setting { duration: Duration::from_millis(50), ..Setting::default() };
+    // The reconciler alone would bring a hundred tasks of one user per pass.
+    setting.scheduler.pass_interval = Duration::from_secs(2);
+    let world = World::with(setting).await;
     let subject = Subject::Account(account_id());
     let mut conn = world.db.pool.acquire().await.unwrap();
-    let pause = NewIntent {
+    set_intent(&mut conn, &pause(&world, &subject)).await.unwrap();
+    // It fills the queue and pops nothing, because the account is paused.
+    let scheduler = world.scheduler("one");
+    let tasks = world.submit(1_000, Order::default()).await;
+    let mut out = Vec::new();
+    while out.len() < 300 {
+        out.extend(world.control.pop_ready(&"mock-fast".parse().unwrap(), 300).await.unwrap().tasks);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let popped_at = std::time::Instant::now();
+    clear_intent(&mut conn, &subject).await.unwrap();
+    let out: Vec<_> = out.iter().map(|task| task.task).collect();
+    let rest: Vec<_> = tasks.iter().copied().filter(|task| !out.contains(task)).collect();
+    world.ended(&rest).await;
+    assert!(popped_at.elapsed() < Duration::from_secs(9), "{:?}", popped_at.elapsed());
+    // And what was popped in vain comes back by itself.
+    for record in world.ended(&tasks).await {
+        assert_eq!(record.snapshot.status, TaskStatus::Succeeded);
+    }
+    scheduler.stop().await;
+}
+
+fn pause(world: &World, subject: &Subject) -> NewIntent {
+    NewIntent {
         subject: subject.clone(),
         kind: IntentKind::Pause,
         reason: "maintenance".to_owned(),
         set_by: world.user.as_uuid(),
-    };
-    set_intent(&mut conn, &pause).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_account_gets_nothing_until_it_is_resumed() {
+    let world = World::new().await;
+    let subject = Subject::Account(account_id());
+    let mut conn = world.db.pool.acquire().await.unwrap();
+    set_intent(&mut conn, &pause(&world, &subject)).await.unwrap();
     let scheduler = world.scheduler("one");
     let task = world.submit_one(Order::default()).await;
     scheduler.nudge.queued(&[task]);
