@@ -1,10 +1,10 @@
 //! HTTP: routes, extractors, problem bodies, streams, OpenAPI, console.
 //!
-//! A request passes the [`edge`] (id, size, overload, panics, problem bodies), the address limit, and then its route,
+//! A request passes the edge (id, size, overload, panics, problem bodies), the address limit, and then its route,
 //! which extracts (who asks, for what), calls one owner and renders a view. Nothing here knows a queue, a provider or
 //! SQL: the owners' handles in [`ApiState`] are all there is.
 //!
-//! Read [`router`] for what is served, `routes/` for each verb, `problem.rs` for refusals, `live.rs` for what is
+//! Read `router.rs` for what is served, `routes/` for each verb, `problem.rs` for refusals, `live.rs` for what is
 //! computed while reading, and `routes/tasks/events.rs` for streams.
 
 mod config;
