@@ -146,6 +146,7 @@ impl Api {
             task_state: task_state.clone(),
             config: GenerationConfig::default(),
             accepted: Arc::new(|_| {}),
+            canceling: Arc::new(|_| {}),
         })
         .unwrap();
         let operator = Operator::new(pool.clone(), tenancy.clone());
