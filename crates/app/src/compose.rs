@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use bus::Bus;
 use catalogue::Catalogue;
-use control::Control;
+use control::{Control, ControlConfig};
 use domain::clock::{SharedClock, SystemClock};
 use fetch::Fetch;
 use ledger::Ledger;
@@ -46,7 +46,9 @@ impl Stores {
     pub(crate) async fn open(config: &Config) -> anyhow::Result<Self> {
         let pool = pg::connect(&config.database.to_pg()).await.context("cannot reach PostgreSQL")?;
         pg::check_schema(&pool).await?;
-        let control = Control::new(config.redis.to_control())?;
+        // A new slot is vouched for as long as a lease lasts: from then on its owner renews both.
+        let slot_vouch = config.scheduler.to_scheduler().lease;
+        let control = Control::new(ControlConfig { slot_vouch, ..config.redis.to_control() })?;
         let tenancy = Tenancy::new(pool.clone(), config.tenancy.to_tenancy(&config.tiers))?;
         let media = MediaConfig {
             storage_url: config.storage.url.parse().context("storage.url")?,

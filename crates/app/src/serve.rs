@@ -3,7 +3,11 @@
 //! The order of a stop: accept nothing more and end streams with a hint to come back; let the writers finish what
 //! they took; claim nothing more, let submits under way finish, hand the leases back; write the last moves; exit.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    path::Path,
+    sync::Arc,
+};
 
 use ::api::HealthSource;
 use anyhow::Context;
@@ -59,12 +63,19 @@ impl Listeners {
         Ok(Self { main: bind(config.http.addr).await?, admin })
     }
 
-    /// The address of the API.
+    /// The address of the API as somebody on this machine reaches it.
     ///
     /// # Errors
     /// When the kernel does not tell.
     pub(crate) fn url(&self) -> anyhow::Result<String> {
-        let address = self.main.local_addr()?;
+        let mut address = self.main.local_addr()?;
+        if address.ip().is_unspecified() {
+            // "Every address" is none that a client could ask.
+            address.set_ip(match address.ip() {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
         Ok(format!("http://{address}"))
     }
 

@@ -74,7 +74,10 @@ impl Generation {
             MoveOutcome::Moved(record) if record.snapshot.status == TaskStatus::Canceled => {
                 Ok(CancelOutcome::Canceled(record.snapshot.clone()))
             }
-            MoveOutcome::Moved(record) => Ok(CancelOutcome::Canceling(record.snapshot.clone())),
+            MoveOutcome::Moved(record) => {
+                (self.shared.canceling)(task);
+                Ok(CancelOutcome::Canceling(record.snapshot.clone()))
+            }
             MoveOutcome::Refused(Refusal::Ended, record) => {
                 Ok(CancelOutcome::Already(record.snapshot.clone()))
             }

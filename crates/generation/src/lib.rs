@@ -41,6 +41,10 @@ use writer::Writers;
 /// guarantee and reaches the others. Must return quickly.
 pub type AcceptedHook = Arc<dyn Fn(&[TaskId]) + Send + Sync>;
 
+/// Called with a task whose cancel was recorded and has to be carried to the provider, for a scheduler in this
+/// process. The others find the wish in PostgreSQL. Must return quickly.
+pub type CancelingHook = Arc<dyn Fn(TaskId) + Send + Sync>;
+
 /// What admission is made of.
 pub struct GenerationParts {
     /// PostgreSQL.
@@ -57,6 +61,8 @@ pub struct GenerationParts {
     pub config: GenerationConfig,
     /// Told of accepted tasks.
     pub accepted: AcceptedHook,
+    /// Told of cancels under way.
+    pub canceling: CancelingHook,
 }
 
 /// The handle through which requests are admitted. Cheap to clone.
@@ -74,6 +80,7 @@ struct Shared {
     task_state: TaskState,
     config: GenerationConfig,
     accepted: AcceptedHook,
+    canceling: CancelingHook,
     local_limits: LocalLimits,
 }
 
@@ -83,7 +90,8 @@ impl Generation {
     /// # Errors
     /// When the configuration contradicts itself.
     pub fn new(parts: GenerationParts) -> Result<Self, ConfigError> {
-        let GenerationParts { pool, control, tenancy, catalogue, task_state, config, accepted } = parts;
+        let GenerationParts { pool, control, tenancy, catalogue, task_state, config, accepted, canceling } =
+            parts;
         config.check()?;
         let local_limits = LocalLimits::new(config.fallback_share);
         let shared = Arc::new(Shared {
@@ -94,6 +102,7 @@ impl Generation {
             task_state,
             config,
             accepted,
+            canceling,
             local_limits,
         });
         let writers = Writers::start(&shared);

@@ -114,6 +114,7 @@ impl World {
             task_state: task_state.clone(),
             config,
             accepted: Arc::new(move |tasks| ear.lock().unwrap().extend_from_slice(tasks)),
+            canceling: Arc::new(|_| {}),
         })
         .unwrap();
         Process { generation, tenancy, task_state, catalogue, told }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use ::api::{ApiParts, ApiState, HealthSource, IpWindow};
-use generation::{AcceptedHook, Generation, GenerationConfig, GenerationParts};
+use bus::Topic;
+use generation::{AcceptedHook, CancelingHook, Generation, GenerationConfig, GenerationParts};
 use scheduler::Nudge;
 use tokio_util::sync::CancellationToken;
 
@@ -27,9 +28,19 @@ pub(crate) fn build(
     around: Around,
 ) -> anyhow::Result<(ApiState, Generation)> {
     let Around { health, metrics, shutdown, demo_key, nudge } = around;
-    let accepted: AcceptedHook = match nudge {
-        Some(nudge) => Arc::new(move |tasks| nudge.queued(tasks)),
-        None => Arc::new(|_| {}),
+    let (accepted, canceling): (AcceptedHook, CancelingHook) = match nudge {
+        Some(nudge) => {
+            let canceling = nudge.clone();
+            (
+                Arc::new(move |tasks| nudge.queued(tasks)),
+                Arc::new(move |task| canceling.cancel_requested(task)),
+            )
+        }
+        // Schedulers elsewhere are told that there is something in the queue; cancels they find by themselves.
+        None => {
+            let queue = bus::connect(&config.queue.url, stores.pool.clone())?;
+            (Arc::new(move |_| queue.nudge(Topic::GenerationRequested)), Arc::new(|_| {}))
+        }
     };
     // One window, counted by whoever serves the route.
     let IpWindow { limit, window_ms } = config.api.ip_window.unwrap_or(IpWindow { limit: 0, window_ms: 1 });
@@ -43,6 +54,7 @@ pub(crate) fn build(
         task_state: stores.task_state.clone(),
         config: figures,
         accepted,
+        canceling,
     })?;
     let state = ApiState::new(ApiParts {
         tenancy: stores.tenancy.clone(),
