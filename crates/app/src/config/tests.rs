@@ -149,14 +149,16 @@ fn shipped(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config").join(name)
 }
 
-/// A table without the keys that are not set.
-fn without_null(value: serde_json::Value) -> serde_json::Value {
+/// Every key with its path and its text, without those that are not set.
+fn flatten(path: &str, value: &serde_json::Value, into: &mut BTreeMap<String, String>) {
     match value {
+        serde_json::Value::Null => {}
         serde_json::Value::Object(map) => {
-            let kept = map.into_iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k, without_null(v)));
-            serde_json::Value::Object(kept.collect())
+            map.iter().for_each(|(key, below)| flatten(&format!("{path}.{key}"), below, into));
         }
-        other => other,
+        other => {
+            into.insert(path.trim_start_matches('.').to_owned(), other.to_string());
+        }
     }
 }
 
@@ -164,9 +166,19 @@ fn without_null(value: serde_json::Value) -> serde_json::Value {
 fn the_annotated_file_says_every_default() {
     let text = std::fs::read_to_string(shipped("aivideo.toml")).unwrap();
     let said: Dict = Toml::from_str(&text).unwrap();
-    let said = without_null(serde_json::to_value(said).unwrap());
-    let defaults = without_null(serde_json::to_value(Config::default()).unwrap());
-    assert_eq!(said, defaults);
+    let (mut said_flat, mut defaults) = (BTreeMap::new(), BTreeMap::new());
+    flatten("", &serde_json::to_value(said).unwrap(), &mut said_flat);
+    flatten("", &serde_json::to_value(Config::default()).unwrap(), &mut defaults);
+    let keys: std::collections::BTreeSet<_> = said_flat.keys().chain(defaults.keys()).collect();
+    let differs = |key: &&&String| said_flat.get(**key) != defaults.get(**key);
+    let wrong: Vec<_> = keys
+        .iter()
+        .filter(differs)
+        .map(|key| {
+            format!("{key}: the file says {:?}, the code {:?}", said_flat.get(*key), defaults.get(*key))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "config/aivideo.toml: {wrong:#?}");
 }
 
 #[test]
