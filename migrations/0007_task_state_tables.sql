@@ -62,7 +62,9 @@ CREATE TABLE generation_inputs (
     resolution text NOT NULL,
     aspect_ratio text,
     seed bigint,
-    tags text[] NOT NULL DEFAULT '{}'
+    tags text[] NOT NULL DEFAULT '{}',
+    -- The W3C trace context of the request, for the call to the provider.
+    traceparent text
 );
 
 -- Tokens only rise, whatever happens to Redis.

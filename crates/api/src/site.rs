@@ -31,7 +31,7 @@ const CONSOLE_POLICY: HeaderValue = HeaderValue::from_static(
 );
 /// Documents have a style sheet and nothing else.
 const PAGE_POLICY: HeaderValue =
-    HeaderValue::from_static("default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'");
+    HeaderValue::from_static("default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'");
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const ASK_AGAIN: HeaderValue = HeaderValue::from_static("no-cache");
 const NEVER_CHANGES: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");

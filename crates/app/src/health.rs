@@ -55,8 +55,15 @@ impl Health {
         Self { roles, pool, control, progress, database: Arc::default() }
     }
 
+    /// What is away, by the names that the header uses. PostgreSQL as it last answered: somebody asks it every few
+    /// seconds.
+    fn away(&self) -> Vec<&'static str> {
+        let database = self.database.last().as_ref().is_some_and(|(_, answer)| answer.is_err());
+        self.control.health().degraded().chain(database.then_some("postgresql")).collect()
+    }
+
     /// Whether PostgreSQL answers. Callers at the same moment share one question.
-    async fn database(&self) -> Result<(), String> {
+    pub(crate) async fn database(&self) -> Result<(), String> {
         if let Some(known) = self.database.known() {
             return known;
         }
@@ -101,7 +108,7 @@ impl Database {
 #[async_trait]
 impl HealthSource for Health {
     fn degraded(&self) -> Option<HeaderValue> {
-        let names: Vec<_> = self.control.health().degraded().collect();
+        let names = self.away();
         if names.is_empty() { None } else { HeaderValue::from_str(&names.join(", ")).ok() }
     }
 
@@ -137,7 +144,7 @@ impl HealthSource for Health {
         };
         Some(Readiness {
             ready: roles.iter().all(|role| role.ready),
-            degraded: self.control.health().degraded().map(str::to_owned).collect(),
+            degraded: self.away().into_iter().map(str::to_owned).collect(),
             roles,
             loops,
         })
@@ -174,6 +181,7 @@ mod tests {
         let readiness = health.ready(None).await.unwrap();
         assert!(!readiness.ready);
         assert!(readiness.roles.iter().all(|role| role.reason.is_some()), "{readiness:?}");
+        assert_eq!(health.degraded().unwrap(), "postgresql");
         assert_eq!(health.alive(), Ok(()), "starting again would not bring PostgreSQL back");
     }
 

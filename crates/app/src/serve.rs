@@ -91,6 +91,7 @@ pub(crate) struct Platform {
     stores: Stores,
     scheduler: Option<scheduler::Scheduler>,
     progress: Option<crate::health::Progress>,
+    health: Arc<Health>,
     generation: generation::Generation,
     router: axum::Router,
     admin: Option<axum::Router>,
@@ -120,14 +121,14 @@ impl Platform {
         } else {
             (None, None, None)
         };
-        let health: Arc<dyn HealthSource> = Arc::new(Health::new(
+        let health = Arc::new(Health::new(
             roles.clone(),
             stores.pool.clone(),
             stores.control.clone(),
             progress.clone(),
         ));
         let around = Around {
-            health,
+            health: Arc::clone(&health) as Arc<dyn HealthSource>,
             metrics: Arc::new(move || metrics.render()),
             shutdown: closing.clone(),
             demo_key,
@@ -147,6 +148,7 @@ impl Platform {
             stores: stores.clone(),
             scheduler,
             progress,
+            health,
             generation,
             router,
             admin: admin.filter(|_| config.http.admin_addr.is_some()),
@@ -157,10 +159,11 @@ impl Platform {
 
     /// Runs until the shutdown, and stops in order.
     pub(crate) async fn run(self, listeners: Listeners, shutdown: CancellationToken) {
-        let Self { roles, config, stores, scheduler, progress, generation, router, admin, closing } = self;
+        let Self { roles, config, stores, scheduler, progress, health, generation, router, admin, closing } =
+            self;
         let background = CancellationToken::new();
         let tasks = TaskTracker::new();
-        tasks.spawn(roles::gauges::run(stores.clone(), progress, background.clone()));
+        tasks.spawn(roles::gauges::run(stores.clone(), health, progress, background.clone()));
         let stop_claiming = CancellationToken::new();
         let scheduling = scheduler.map(|scheduler| {
             tasks.spawn(roles::retire::run(stores.clone(), background.clone()));

@@ -69,7 +69,7 @@ fn job_of(owned: &Owned, record: &TaskRecord) -> SubmitJob {
         aspect_ratio: inputs.aspect_ratio.clone(),
         seed: inputs.seed,
         callback_url: None,
-        traceparent: None,
+        traceparent: record.traceparent.clone(),
     }
 }
 

@@ -52,12 +52,12 @@ pub async fn create(conn: &mut PgConnection, tasks: &[NewTask], now: DateTime<Ut
     sqlx::query!(
         "WITH inputs AS (
              INSERT INTO generation_inputs
-                 (task_id, prompt, negative_prompt, duration_seconds, resolution, aspect_ratio, seed, tags)
-             SELECT id, prompt, negative_prompt, duration_seconds, resolution, aspect_ratio, seed,
+                 (task_id, prompt, negative_prompt, duration_seconds, resolution, aspect_ratio, seed, traceparent, tags)
+             SELECT id, prompt, negative_prompt, duration_seconds, resolution, aspect_ratio, seed, traceparent,
                     ARRAY(SELECT jsonb_array_elements_text(tags::jsonb))
              FROM unnest($1::uuid[], $10::text[], $11::text[], $12::int[], $13::text[], $14::text[], $15::bigint[],
-                         $16::text[])
-                  AS i(id, prompt, negative_prompt, duration_seconds, resolution, aspect_ratio, seed, tags)),
+                         $16::text[], $21::text[])
+                  AS i(id, prompt, negative_prompt, duration_seconds, resolution, aspect_ratio, seed, tags, traceparent)),
          history AS (
              INSERT INTO task_events (task_id, version, type, status, stage, attempt_no, at, credits)
              SELECT id, 1, $18, $17, $19, 0, $20, price FROM unnest($1::uuid[], $7::bigint[]) AS e(id, price))
@@ -87,7 +87,8 @@ pub async fn create(conn: &mut PgConnection, tasks: &[NewTask], now: DateTime<Ut
         TaskStatus::Queued.as_str(),
         EventType::Created.as_str(),
         Stage::Queued.as_str(),
-        now
+        now,
+        &tasks.iter().map(|t| t.traceparent.clone()).collect::<Vec<_>>() as _
     )
     .execute(&mut *conn)
     .await?;

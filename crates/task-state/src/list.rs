@@ -25,13 +25,17 @@ pub enum ListScope {
     },
     /// All of the tenant.
     Tenant(TenantId),
+    /// All there is: for the platform's operators.
+    Platform,
 }
 
 impl ListScope {
     /// What the principal may list.
     #[must_use]
     pub fn of(principal: &Principal) -> Self {
-        if principal.scopes.has(Scope::TenantRead) || principal.scopes.has(Scope::TenantWrite) {
+        if principal.scopes.has(Scope::Admin) {
+            Self::Platform
+        } else if principal.scopes.has(Scope::TenantRead) || principal.scopes.has(Scope::TenantWrite) {
             Self::Tenant(principal.tenant)
         } else {
             Self::User { user: principal.user, projects: principal.memberships.keys().copied().collect() }
@@ -112,10 +116,14 @@ impl TaskState {
                     t.version, t.attempt_no, t.tries, t.worker_id, t.fencing_token, t.provider_account_id,
                     t.provider_task_id, t.created_at, t.updated_at, t.deadline_at, t.not_before, t.cancel_requested_at,
                     t.ended_at, t.error_code, t.error_message, t.output_asset_id, i.prompt, i.negative_prompt,
-                    i.duration_seconds, i.resolution, i.aspect_ratio, i.seed, i.tags, aiv_now() AS read_at
+                    i.duration_seconds, i.resolution, i.aspect_ratio, i.seed, i.tags, i.traceparent,
+                    aiv_now() AS read_at
              FROM generation_tasks t JOIN generation_inputs i ON i.task_id = t.id WHERE ",
         );
         match scope {
+            ListScope::Platform => {
+                query.push("TRUE");
+            }
             ListScope::Tenant(tenant) => {
                 query.push("t.tenant_id = ").push_bind(tenant.as_uuid());
             }

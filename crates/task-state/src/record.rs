@@ -28,6 +28,8 @@ pub struct TaskRecord {
     pub priority: i16,
     /// When the owner asked for a cancel.
     pub cancel_requested_at: Option<DateTime<Utc>>,
+    /// The W3C trace context of the request that made the task.
+    pub traceparent: Option<String>,
     /// PostgreSQL's instant when this was read.
     pub read_at: DateTime<Utc>,
 }
@@ -93,6 +95,7 @@ pub(crate) struct TaskRow {
     pub(crate) aspect_ratio: Option<String>,
     pub(crate) seed: Option<i64>,
     pub(crate) tags: Vec<String>,
+    pub(crate) traceparent: Option<String>,
     pub(crate) read_at: DateTime<Utc>,
 }
 
@@ -106,6 +109,7 @@ macro_rules! task_rows {
                       t.provider_task_id, t.created_at, t.updated_at, t.deadline_at, t.not_before,
                       t.cancel_requested_at, t.ended_at, t.error_code, t.error_message, t.output_asset_id,
                       i.prompt, i.negative_prompt, i.duration_seconds, i.resolution, i.aspect_ratio, i.seed, i.tags,
+                      i.traceparent,
                       aiv_now() AS "read_at!"
                FROM generation_tasks t JOIN generation_inputs i ON i.task_id = t.id "# + $rest
             $(, $argument)*
@@ -171,6 +175,7 @@ impl TryFrom<TaskRow> for TaskRecord {
             job: row.provider_task_id.map(JobHandle::new),
             priority: row.priority,
             cancel_requested_at: row.cancel_requested_at,
+            traceparent: row.traceparent,
             read_at: row.read_at,
             snapshot: TaskSnapshot {
                 task_id: TaskId::from_uuid(row.id),

@@ -1,16 +1,24 @@
 //! Figures that nobody sets while working: they are looked up for whoever watches.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use domain::metric;
 use tokio_util::sync::CancellationToken;
 
-use crate::{compose::Stores, health::Progress};
+use crate::{
+    compose::Stores,
+    health::{Health, Progress},
+};
 
-const EVERY: Duration = Duration::from_secs(5);
+const EVERY: Duration = Duration::from_secs(2);
 
 /// Looks them up until the shutdown.
-pub(crate) async fn run(stores: Stores, progress: Option<Progress>, shutdown: CancellationToken) {
+pub(crate) async fn run(
+    stores: Stores,
+    health: Arc<Health>,
+    progress: Option<Progress>,
+    shutdown: CancellationToken,
+) {
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return,
@@ -18,6 +26,8 @@ pub(crate) async fn run(stores: Stores, progress: Option<Progress>, shutdown: Ca
         }
         // A breaker in front of an instance that nobody asks would never close again.
         stores.control.probe().await;
+        // An answer names PostgreSQL as away by what was last heard of it.
+        let _ = health.database().await;
         if let Some(progress) = &progress {
             progress.loops.export_metrics();
             outbox_age(&stores).await;
