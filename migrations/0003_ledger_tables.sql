@@ -43,7 +43,8 @@ CREATE INDEX credit_grants_of_account ON credit_grants (account_id);
 -- Every movement of credits, never changed afterwards. A movement is a pair of buckets of one grant; a hold that
 -- burns several grants has a row for each, so a release finds its way back.
 CREATE TABLE credit_ledger (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    -- Orders an account's movements.
+    id bigint GENERATED ALWAYS AS IDENTITY,
     account_id uuid NOT NULL,
     grant_id uuid NOT NULL,
     -- `grant`, `hold`, `capture`, `release`, later `expire`, `withdraw`, `refund`.
@@ -55,7 +56,7 @@ CREATE TABLE credit_ledger (
     amount bigint NOT NULL CONSTRAINT credit_ledger_amount_positive CHECK (amount > 0),
     at timestamptz NOT NULL DEFAULT aiv_now(),
     -- The unique key of every money effect: a repeated settlement finds its row and stops.
-    CONSTRAINT credit_ledger_effect_once UNIQUE (cause_id, kind, grant_id)
+    CONSTRAINT credit_ledger_effect_once PRIMARY KEY (cause_id, kind, grant_id)
 );
 CREATE INDEX credit_ledger_of_account ON credit_ledger (account_id, id);
 

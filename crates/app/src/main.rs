@@ -20,6 +20,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// Requests allocate many small things on one thread and free them on another, which the system's allocator does badly.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

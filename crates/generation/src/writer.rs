@@ -115,15 +115,28 @@ impl Writer {
                     () = closing.cancelled(), if !queue.is_closed() => queue.close(),
                 }
             }
-            while arrivals.len() < batch_max
-                && let Ok(waiting) = queue.try_recv()
-            {
-                arrivals.push(waiting);
-            }
+            self.gather(&mut arrivals, &mut queue).await;
             let (batch, put_off) = join(std::mem::replace(&mut arrivals, Vec::with_capacity(batch_max)));
             arrivals.extend(put_off);
             if !batch.is_empty() {
                 self.write(batch).await;
+            }
+        }
+    }
+
+    /// Takes what has arrived, and lets those first who are just about to hand something over: right after a commit
+    /// its callers ask again all at once, and the first of them would otherwise get a transaction of its own while all
+    /// others wait. No pause: as soon as a turn brings nothing more, the batch begins.
+    async fn gather(&self, arrivals: &mut Vec<Waiting>, queue: &mut mpsc::Receiver<Waiting>) {
+        let batch_max = self.shared.config.batch_max;
+        let mut before = 0;
+        while before < arrivals.len() && arrivals.len() < batch_max {
+            before = arrivals.len();
+            tokio::task::yield_now().await;
+            while arrivals.len() < batch_max
+                && let Ok(waiting) = queue.try_recv()
+            {
+                arrivals.push(waiting);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Holding credits for many tasks at once.
 //!
-//! Three steps, so that a whole batch of submits costs three statements: [`lock`] the accounts and their
+//! Three steps, so that a whole batch of submits costs as few statements as one: [`lock`] the accounts and their
 //! spendable grants, decide each task in memory against the locked figures ([`Funds::try_hold`]), then
 //! [`write_holds`] what was decided. One UPDATE over joined rows would touch an account once however many tasks
 //! name it; here the sums are made in Rust, where they are checked.
@@ -142,10 +142,10 @@ impl Funds {
     }
 }
 
-/// Writes every hold that was decided: the accounts, the grants and the ledger, one statement each.
+/// Writes every hold that was decided: accounts, grants and ledger, in one statement over rows that are locked.
 ///
 /// # Errors
-/// When a statement fails, or a hold for one of the tasks exists already. The transaction must then be given up.
+/// When the statement fails, or a hold for one of the tasks exists already. The transaction must then be given up.
 pub async fn write_holds(conn: &mut PgConnection, funds: Funds) -> Result<(), PgError> {
     if funds.movements.is_empty() {
         return Ok(());
@@ -162,37 +162,33 @@ pub async fn write_holds(conn: &mut PgConnection, funds: Funds) -> Result<(), Pg
             grant_sums.push(grant.taken);
         }
     }
-    let updated = sqlx::query!(
-        "UPDATE credit_accounts a SET available = a.available - d.amount, held = a.held + d.amount
-         FROM unnest($1::uuid[], $2::bigint[]) AS d(id, amount) WHERE a.id = d.id",
-        &accounts,
-        &account_sums
-    )
-    .execute(&mut *conn)
-    .await?;
-    PgError::expect_rows("hold: accounts", accounts.len(), updated.rows_affected())?;
-    let updated = sqlx::query!(
-        "UPDATE credit_grants g SET available = g.available - d.amount, held = g.held + d.amount
-         FROM unnest($1::uuid[], $2::bigint[]) AS d(id, amount) WHERE g.id = d.id",
-        &grants,
-        &grant_sums
-    )
-    .execute(&mut *conn)
-    .await?;
-    PgError::expect_rows("hold: grants", grants.len(), updated.rows_affected())?;
     let moved = &funds.movements;
-    sqlx::query!(
-        "INSERT INTO credit_ledger (account_id, grant_id, kind, cause_id, from_bucket, to_bucket, amount)
-         SELECT account_id, grant_id, 'hold', task_id, 'available', 'held', amount
-         FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[]) AS m(account_id, grant_id, task_id, amount)",
+    let written = sqlx::query!(
+        r#"WITH account AS (
+               UPDATE credit_accounts a SET available = a.available - d.amount, held = a.held + d.amount
+               FROM unnest($1::uuid[], $2::bigint[]) AS d(id, amount) WHERE a.id = d.id RETURNING 1),
+           spent AS (
+               UPDATE credit_grants g SET available = g.available - d.amount, held = g.held + d.amount
+               FROM unnest($3::uuid[], $4::bigint[]) AS d(id, amount) WHERE g.id = d.id RETURNING 1),
+           movement AS (
+               INSERT INTO credit_ledger (account_id, grant_id, kind, cause_id, from_bucket, to_bucket, amount)
+               SELECT account_id, grant_id, 'hold', task_id, 'available', 'held', amount
+               FROM unnest($5::uuid[], $6::uuid[], $7::uuid[], $8::bigint[])
+                    AS m(account_id, grant_id, task_id, amount))
+           SELECT (SELECT count(*) FROM account) AS "accounts!", (SELECT count(*) FROM spent) AS "grants!""#,
+        &accounts,
+        &account_sums,
+        &grants,
+        &grant_sums,
         &moved.iter().map(|m| m.account.as_uuid()).collect::<Vec<_>>(),
         &moved.iter().map(|m| m.grant.as_uuid()).collect::<Vec<_>>(),
         &moved.iter().map(|m| m.task.as_uuid()).collect::<Vec<_>>(),
         &moved.iter().map(|m| m.amount).collect::<Vec<_>>()
     )
-    .execute(conn)
+    .fetch_one(conn)
     .await?;
-    Ok(())
+    PgError::expect_rows("hold: accounts", accounts.len(), written.accounts.unsigned_abs())?;
+    PgError::expect_rows("hold: grants", grants.len(), written.grants.unsigned_abs())
 }
 
 #[cfg(test)]
