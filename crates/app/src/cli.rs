@@ -99,6 +99,9 @@ pub(crate) struct MockProviderArgs {
     /// Where it listens.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
     pub(crate) http_addr: SocketAddr,
+    /// Where its jobs are kept from an orderly stop to the next start. Without it they are forgotten.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) state_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

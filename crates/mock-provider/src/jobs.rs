@@ -4,14 +4,17 @@
 //! job costs memory and nothing else. Live figures need the moment at which jobs end: a heap of end times is settled
 //! before each use, which makes "the most alive at once" exact without a timer. The clock is the caller's argument.
 
+mod saved;
+
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap, HashMap, VecDeque},
+    hash::{DefaultHasher, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{Config, Model};
 
@@ -24,8 +27,10 @@ const QUEUED_MAX: Duration = Duration::from_millis(50);
 
 /// Who made a job: a digest of the credential, `None` without one.
 pub(crate) type Account = Option<u64>;
+/// What digests of credentials begin with. It is random, and kept where jobs are kept.
+type Salt = [u64; 2];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
     Queued,
@@ -96,10 +101,16 @@ struct Inner {
     /// Ended jobs, oldest first, and the bytes of their prompts.
     ended: VecDeque<Arc<str>>,
     ended_prompt_bytes: usize,
-    submits: u64,
     submits_by_reference: HashMap<Arc<str>, u64>,
     counted: VecDeque<Arc<str>>,
     live_by_task: HashMap<Arc<str>, u64>,
+    figures: Figures,
+}
+
+/// Plain counters, as the stats and the state file spell them.
+#[derive(Clone, Default, Serialize, Deserialize)]
+struct Figures {
+    submits: u64,
     max_live_by_task: u64,
     polls: u64,
     lookups: u64,
@@ -112,18 +123,12 @@ struct Inner {
 /// The answer of `GET /_control/stats`.
 #[derive(Serialize)]
 pub(crate) struct Stats {
-    submits: u64,
+    #[serde(flatten)]
+    figures: Figures,
     #[serde(serialize_with = "as_map")]
     submits_by_reference: Vec<(Arc<str>, u64)>,
     #[serde(serialize_with = "as_map")]
     live_by_task: Vec<(Arc<str>, u64)>,
-    max_live_by_task: u64,
-    polls: u64,
-    lookups: u64,
-    cancels: u64,
-    outputs: u64,
-    running: u64,
-    max_running: u64,
 }
 
 /// Pairs with distinct names as a JSON object: copied out under the lock, spelled out after it.
@@ -143,6 +148,7 @@ pub(crate) enum Count {
 /// All jobs of this process behind one lock, which is held for microseconds and never across an await.
 pub(crate) struct Jobs {
     inner: Mutex<Inner>,
+    salt: Salt,
     ended_jobs_max: usize,
     live_jobs_max: usize,
 }
@@ -152,9 +158,19 @@ impl Jobs {
         let models = config.models.iter().map(|m| (Arc::from(m.name.as_str()), m.clone())).collect();
         Self {
             inner: Mutex::new(Inner { models, ..Inner::default() }),
+            salt: rand::random(),
             ended_jobs_max: config.ended_jobs_max,
             live_jobs_max: config.live_jobs_max,
         }
+    }
+
+    /// Whom a credential stands for. Credentials are only ever compared, so a salted digest is all that is kept.
+    pub(crate) fn account(&self, credential: Option<&[u8]>) -> Account {
+        let credential = credential?;
+        let mut hasher = DefaultHasher::new();
+        self.salt.iter().for_each(|word| hasher.write_u64(*word));
+        hasher.write(credential);
+        Some(hasher.finish())
     }
 
     /// The state with every job ended whose time has come.
@@ -173,7 +189,7 @@ impl Jobs {
     /// Counts a submit that the provider got to see, whatever it answers.
     pub(crate) fn count_submit(&self, reference: &str) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.submits += 1;
+        inner.figures.submits += 1;
         if let Some(count) = inner.submits_by_reference.get_mut(reference) {
             *count += 1;
             return;
@@ -191,10 +207,10 @@ impl Jobs {
     pub(crate) fn count(&self, what: Count) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         match what {
-            Count::Poll => inner.polls += 1,
-            Count::Lookup => inner.lookups += 1,
-            Count::Cancel => inner.cancels += 1,
-            Count::Output => inner.outputs += 1,
+            Count::Poll => inner.figures.polls += 1,
+            Count::Lookup => inner.figures.lookups += 1,
+            Count::Cancel => inner.figures.cancels += 1,
+            Count::Output => inner.figures.outputs += 1,
         }
     }
 
@@ -208,10 +224,9 @@ impl Jobs {
             return Err(Refused::Full);
         }
         let id: Arc<str> = format!("job_{}", uuid::Uuid::now_v7().simple()).into();
-        let reference: Arc<str> = new.client_reference.into();
         let job = Job {
             model: model.clone(),
-            reference: reference.clone(),
+            reference: new.client_reference.into(),
             prompt: new.prompt.into(),
             account: new.account,
             created_at: now,
@@ -219,16 +234,8 @@ impl Jobs {
             will_fail: settings.fail_rate > 0.0 && rand::random::<f64>() < settings.fail_rate,
             ended: None,
         };
-        let task: Arc<str> = task_of(&reference).into();
-        let live = inner.live_by_task.entry(task).or_default();
-        *live += 1;
-        inner.max_live_by_task = inner.max_live_by_task.max(*live);
-        inner.running += 1;
-        inner.max_running = inner.max_running.max(inner.running);
-        inner.by_reference.entry(reference).or_default().push(id.clone());
-        inner.ends.push(Reverse((job.ends_at, id.clone())));
         let seen = job.seen(&id, now);
-        inner.jobs.insert(id, job);
+        inner.admit(id, job);
         Ok(seen)
     }
 
@@ -268,28 +275,20 @@ impl Jobs {
         let inner = self.settled(now);
         let copied = |map: &HashMap<Arc<str>, u64>| map.iter().map(|(k, v)| (k.clone(), *v)).collect();
         Stats {
-            submits: inner.submits,
+            figures: inner.figures.clone(),
             submits_by_reference: copied(&inner.submits_by_reference),
             live_by_task: copied(&inner.live_by_task),
-            max_live_by_task: inner.max_live_by_task,
-            polls: inner.polls,
-            lookups: inner.lookups,
-            cancels: inner.cancels,
-            outputs: inner.outputs,
-            running: inner.running,
-            max_running: inner.max_running,
         }
     }
 
     /// Figures start again; jobs that are alive stay, and so the two maxima start at what is alive.
     pub(crate) fn reset(&self, now: Instant) {
         let mut inner = self.settled(now);
-        inner.submits = 0;
         inner.submits_by_reference.clear();
         inner.counted.clear();
-        (inner.polls, inner.lookups, inner.cancels, inner.outputs) = (0, 0, 0, 0);
-        inner.max_running = inner.running;
-        inner.max_live_by_task = inner.live_by_task.values().copied().max().unwrap_or(0);
+        let running = inner.figures.running;
+        let max_live_by_task = inner.live_by_task.values().copied().max().unwrap_or(0);
+        inner.figures = Figures { running, max_running: running, max_live_by_task, ..Figures::default() };
     }
 
     pub(crate) fn models(&self) -> Vec<Model> {
@@ -319,10 +318,23 @@ impl Job {
 }
 
 impl Inner {
+    /// Takes in a live job.
+    fn admit(&mut self, id: Arc<str>, job: Job) {
+        let live = self.live_by_task.entry(task_of(&job.reference).into()).or_default();
+        *live += 1;
+        let figures = &mut self.figures;
+        figures.max_live_by_task = figures.max_live_by_task.max(*live);
+        figures.running += 1;
+        figures.max_running = figures.max_running.max(figures.running);
+        self.by_reference.entry(job.reference.clone()).or_default().push(id.clone());
+        self.ends.push(Reverse((job.ends_at, id.clone())));
+        self.jobs.insert(id, job);
+    }
+
     fn end(&mut self, id: &Arc<str>, end: (Status, u8), ended_jobs_max: usize) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.ended = Some(end);
-        self.running -= 1;
+        self.figures.running -= 1;
         let task = task_of(&job.reference);
         if let Some(live) = self.live_by_task.get_mut(task) {
             *live -= 1;
@@ -393,14 +405,17 @@ mod tests {
         let (jobs, start) = (Jobs::new(&Config::default()), Instant::now());
         jobs.create(new_job("mock-fast", "t1.1"), start).expect("created");
         jobs.create(new_job("mock-fast", "t1.2"), start + ms(1_001)).expect("created");
-        assert_eq!(jobs.stats(start + ms(1_001)).max_live_by_task, 1, "the first had ended");
+        assert_eq!(jobs.stats(start + ms(1_001)).figures.max_live_by_task, 1, "the first had ended");
         jobs.create(new_job("mock-fast", "t1.3"), start + ms(1_002)).expect("created");
         let stats = jobs.stats(start + ms(1_002));
-        assert_eq!((stats.max_live_by_task, stats.max_running), (2, 2));
+        assert_eq!((stats.figures.max_live_by_task, stats.figures.max_running), (2, 2));
         assert_eq!(stats.live_by_task, [("t1".into(), 2)]);
         jobs.reset(start + ms(3_000));
         let stats = jobs.stats(start + ms(3_000));
-        assert_eq!((stats.max_live_by_task, stats.max_running, stats.live_by_task.len()), (0, 0, 0));
+        assert_eq!(
+            (stats.figures.max_live_by_task, stats.figures.max_running, stats.live_by_task.len()),
+            (0, 0, 0)
+        );
     }
 
     #[test]
@@ -415,7 +430,7 @@ mod tests {
         assert_eq!(stats.submits_by_reference.len(), 100_000);
         assert!(stats.submits_by_reference.iter().all(|(_, submits)| *submits == 1));
         let inner = jobs.inner.lock().expect("lock");
-        assert_eq!((inner.jobs.len(), inner.by_reference.len(), inner.running), (10, 10, 0));
+        assert_eq!((inner.jobs.len(), inner.by_reference.len(), inner.figures.running), (10, 10, 0));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Tests, the demo and load runs need a provider that behaves like the paid ones, including the ways in which those
 //! fail: answers that never come, jobs that exist although the submit seemed to fail, files cut off in the middle.
-//! This crate is that provider. It keeps jobs in memory, lets them advance by the clock alone (nothing runs per job,
+//! This crate is that provider. It keeps jobs in memory (and in a file while it is stopped, if given one), lets them advance by the clock alone (nothing runs per job,
 //! so thousands a second are cheap), and takes its faults and its figures through `/_control`.
 //!
 //! [`serve`] runs it on a listener of the caller's; [`start`] runs it inside a test on a free loopback port.
@@ -14,7 +14,7 @@ mod jobs;
 mod routes;
 mod server;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 pub use server::{Running, serve, start};
 
@@ -29,6 +29,8 @@ pub struct Config {
     pub live_jobs_max: usize,
     /// What `output_url` begins with, when it cannot be taken from the Host that the caller used.
     pub public_url: Option<String>,
+    /// Where jobs and figures are kept from an orderly stop to the next start; `None` forgets them.
+    pub state_file: Option<PathBuf>,
 }
 
 /// A model on offer and how its jobs go.
@@ -54,6 +56,7 @@ impl Default for Config {
             ended_jobs_max: 200_000,
             live_jobs_max: 200_000,
             public_url: None,
+            state_file: None,
         }
     }
 }

@@ -1,10 +1,6 @@
 //! The provider's own API: submit, poll, look up by the caller's reference, cancel, fetch the output.
 
-use std::{
-    hash::{BuildHasher, Hasher, RandomState},
-    sync::Arc,
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 use axum::{
     Json, Router,
@@ -13,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -23,7 +19,7 @@ use crate::{
     control,
     faults::{Action, Faults, On},
     jobs::{Account, Count, Jobs, NewJob, Refused, Seen, Status},
-    server::CloseConnection,
+    server::{self, CloseConnection},
 };
 
 /// Largest submit body.
@@ -33,19 +29,11 @@ pub(crate) struct App {
     pub(crate) jobs: Jobs,
     pub(crate) faults: Faults,
     public_url: Option<String>,
-    /// Credentials are only ever compared, so a keyed digest of them is all that is kept.
-    digest: RandomState,
 }
 
 pub(crate) type Shared = State<Arc<App>>;
 
-pub(crate) fn router(config: Config) -> Router {
-    let app = Arc::new(App {
-        jobs: Jobs::new(&config),
-        faults: Faults::default(),
-        public_url: config.public_url.map(|url| url.trim_end_matches('/').to_owned()),
-        digest: RandomState::new(),
-    });
+pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/healthz", get(async || Json(json!({"status": "ok"}))))
         .route("/v1/jobs", post(submit).get(lookup).layer(DefaultBodyLimit::max(SUBMIT_BYTES_MAX)))
@@ -85,11 +73,20 @@ struct JobBody {
 }
 
 impl App {
+    /// Reads the state file, so it may block.
+    pub(crate) fn new(config: &Config) -> Arc<Self> {
+        Arc::new(Self {
+            jobs: match &config.state_file {
+                Some(file) => Jobs::restored(config, file, Instant::now(), server::wall_clock()),
+                None => Jobs::new(config),
+            },
+            faults: Faults::default(),
+            public_url: config.public_url.as_ref().map(|url| url.trim_end_matches('/').to_owned()),
+        })
+    }
+
     fn account(&self, headers: &HeaderMap) -> Account {
-        let credential = headers.get(header::AUTHORIZATION)?;
-        let mut hasher = self.digest.build_hasher();
-        hasher.write(credential.as_bytes());
-        Some(hasher.finish())
+        self.jobs.account(headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes))
     }
 
     fn body(&self, job: Seen, headers: &HeaderMap) -> JobBody {
@@ -287,7 +284,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_job_from_submit_to_output() {
-        let app = router(Config::default());
+        let app = router(App::new(&Config::default()));
         call(&app, "PUT", "/_control/models/mock-fast", json!({"duration_ms": 200})).await;
         let (status, made) = call(&app, "POST", "/v1/jobs", job("t1.1")).await;
         assert_eq!((status, &made["status"]), (StatusCode::ACCEPTED, &json!("queued")));
@@ -310,7 +307,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failing_model_fails_its_jobs_with_a_code() {
-        let app = router(Config::default());
+        let app = router(App::new(&Config::default()));
         let changed = json!({"duration_ms": 10, "fail_rate": 1.0});
         assert_eq!(call(&app, "PUT", "/_control/models/mock-fast", changed).await.0, StatusCode::OK);
         let (_, made) = call(&app, "POST", "/v1/jobs", job("t1.1")).await;
@@ -324,7 +321,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_refusing_fault_makes_no_job_and_answers_in_the_providers_form() {
-        let app = router(Config::default());
+        let app = router(App::new(&Config::default()));
         let rule =
             json!([{"on": "submit", "action": {"status": 429, "headers": {"retry-after": "7"}}, "times": 1}]);
         assert_eq!(call(&app, "PUT", "/_control/faults", rule).await.0, StatusCode::OK);
@@ -337,7 +334,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cancel_ends_the_job_and_a_duplicate_is_two_jobs() {
-        let app = router(Config::default());
+        let app = router(App::new(&Config::default()));
         let rule = json!([{"on": "submit", "action": {"duplicate": true}, "times": 1}]);
         call(&app, "PUT", "/_control/faults", rule).await;
         let (_, made) = call(&app, "POST", "/v1/jobs", job("t1.1")).await;
@@ -356,7 +353,7 @@ mod tests {
 
     #[tokio::test]
     async fn bad_submits_are_refused() {
-        let app = router(Config::default());
+        let app = router(App::new(&Config::default()));
         let mut too_long = job("t1.1");
         too_long["duration_seconds"] = json!(11);
         let mut unknown = job("t1.1");

@@ -3,7 +3,13 @@
 //! It talks to hyper directly rather than through axum's own server for one reason: a fault rule must be able to
 //! close the connection without any answer, and hyper does that when a service returns an error.
 
-use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
 
 use axum::{
     Router,
@@ -15,7 +21,10 @@ use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service;
 
-use crate::{Config, routes};
+use crate::{
+    Config,
+    routes::{self, App},
+};
 
 /// Connections served at once; the kernel's backlog holds the rest.
 const CONNECTIONS_MAX: usize = 10_000;
@@ -34,10 +43,19 @@ impl CloseConnection {
     }
 }
 
-/// Serves until `shutdown` resolves, then lets answers under way finish for a second.
+/// The clock by which jobs go on while nobody runs: the only one that two lives share.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this crate depends on none of ours, so not on their clock either"
+)]
+pub(crate) fn wall_clock() -> SystemTime {
+    SystemTime::now()
+}
+
+/// Serves until `shutdown` resolves, then lets answers under way finish for a second and writes the state file.
 ///
 /// # Errors
-/// When the listener has no local address. A failed accept (say, out of file descriptors) is logged and retried.
+/// When the listener has no local address, or the state file cannot be written. A failed accept (say, out of file descriptors) is logged and retried.
 pub async fn serve(
     listener: TcpListener,
     config: Config,
@@ -45,7 +63,9 @@ pub async fn serve(
 ) -> io::Result<()> {
     let address = listener.local_addr()?;
     tracing::info!(%address, "mock provider listening");
-    let app = routes::router(config);
+    let state_file = config.state_file.clone();
+    let state = tokio::task::spawn_blocking(move || App::new(&config)).await?;
+    let app = routes::router(state.clone());
     let stop = CancellationToken::new();
     let connections = TaskTracker::new();
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -78,6 +98,10 @@ pub async fn serve(
     stop.cancel();
     connections.close();
     connections.wait().await;
+    if let Some(file) = state_file {
+        let save = move || state.jobs.save(&file, Instant::now(), wall_clock());
+        tokio::task::spawn_blocking(save).await??;
+    }
     Ok(())
 }
 
@@ -223,5 +247,35 @@ mod tests {
             }
         }
         tokio::time::timeout(Duration::from_secs(5), provider.stop()).await.expect("stopped");
+    }
+
+    #[tokio::test]
+    async fn jobs_outlive_an_orderly_stop_when_there_is_a_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let state_file = Some(folder.path().join("state.json"));
+        let config = Config { state_file, ..Config::default() };
+        let provider = start(config.clone()).await.expect("start");
+        let made = raw(&provider, &post("/v1/jobs", SUBMIT, "POST")).await;
+        let id = made.split_once(r#""id":""#).and_then(|(_, rest)| rest.split_once('"')).expect("an id").0;
+        provider.stop().await;
+
+        let provider = start(config).await.expect("start");
+        let path = format!("/v1/jobs/{id}");
+        loop {
+            let seen = raw(&provider, &post(&path, "", "GET")).await;
+            assert!(seen.starts_with("HTTP/1.1 200"), "{seen}");
+            if seen.contains(r#""status":"succeeded""#) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let found = raw(&provider, &post("/v1/jobs?client_reference=t1.1", "", "GET")).await;
+        assert!(found.contains(id), "{found}");
+        let output = raw(&provider, &post(&format!("{path}/output"), "", "GET")).await;
+        assert!(output.starts_with("HTTP/1.1 200") && output.contains("video/mp4"), "{output}");
+        let stats = raw(&provider, &post("/_control/stats", "", "GET")).await;
+        assert!(stats.contains(r#""submits_by_reference":{"t1.1":1}"#), "{stats}");
+        assert!(stats.contains(r#""max_live_by_task":1,"#), "{stats}");
+        provider.stop().await;
     }
 }

@@ -16,6 +16,9 @@ pub(super) async fn mock_provider(file: Option<&Path>, args: MockProviderArgs) -
         .await
         .with_context(|| format!("cannot listen on {}", args.http_addr))?;
     println!("mock provider: http://{}", listener.local_addr()?);
-    mock_provider::serve(listener, mock_provider::Config::default(), shutdown.cancelled()).await?;
+    let config = mock_provider::Config { state_file: args.state_file, ..mock_provider::Config::default() };
+    mock_provider::serve(listener, config, shutdown.cancelled())
+        .await
+        .context("the mock provider could not run to its end and keep its jobs")?;
     Ok(())
 }

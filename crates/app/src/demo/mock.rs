@@ -21,6 +21,8 @@ use super::{
 pub(super) const NAME: &str = "mock-provider";
 const READY_MAX: Duration = Duration::from_secs(10);
 const STARTS_MAX: u32 = 3;
+/// It ends its answers and writes its jobs.
+const STOP_MAX: Duration = Duration::from_secs(10);
 const PING: Limits =
     Limits { total: Duration::from_secs(2), idle: Duration::from_secs(2), bytes_max: 4096, redirects_max: 0 };
 
@@ -50,7 +52,9 @@ pub(super) async fn ensure(place: &Place) -> anyhow::Result<String> {
         let mut command = Command::new(&program);
         // A provider knows nothing of its customers: neither their databases nor their secrets.
         command.env_clear().envs(std::env::var_os("RUST_LOG").map(|level| ("RUST_LOG", level)));
-        command.args(["mock-provider", "--http-addr", &format!("127.0.0.1:{port}")]).current_dir(&folder);
+        command.args(["mock-provider", "--http-addr", &format!("127.0.0.1:{port}"), "--state-file"]);
+        // Tasks that run when the demo is stopped go on at the next start, so their jobs have to be there then.
+        command.arg(place.path("mock-provider.json")).current_dir(&folder);
         let (mut child, process) =
             spawn_server(&mut command, &log).context("cannot run the mock provider")?;
         process.record(&place.pid_file(NAME))?;
@@ -77,7 +81,7 @@ pub(super) async fn ensure(place: &Place) -> anyhow::Result<String> {
 /// Ends the process that this folder's pid file names, if it lives.
 pub(super) async fn stop(place: &Place) {
     if let Some(process) = place.server(NAME) {
-        process.stop(Signal::SIGTERM, Duration::from_secs(5)).await;
+        process.stop(Signal::SIGTERM, STOP_MAX).await;
     }
     let _ = fs::remove_file(place.pid_file(NAME));
 }

@@ -1,4 +1,4 @@
-//! What survives a process that dies in the middle of everything.
+//! What survives a process that ends in the middle of everything, by a crash or in good order.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -49,6 +49,21 @@ async fn a_killed_process_loses_no_task_and_submits_none_twice() {
     let tasks = demo.client().submit_many("mock-fast", TASKS).await;
     wait_for_submits(&demo.provider(), 40).await;
     demo.kill().await;
+    let demo = Demo::start_within(folder.path(), Duration::from_secs(10), &[]).await;
+    assert_all_succeed(&demo, &demo.client(), &tasks).await;
+    demo.stop().await;
+}
+
+#[tokio::test]
+async fn an_orderly_stop_loses_no_task_and_submits_none_twice() {
+    let folder = Folder::new();
+    let demo = Demo::start(folder.path()).await;
+    slow_jobs(&demo).await;
+    let tasks = demo.client().submit_many("mock-fast", TASKS).await;
+    wait_for_submits(&demo.provider(), 40).await;
+    let running = demo.provider().get("/_control/stats").await["running"].as_u64();
+    assert!(running > Some(0), "nothing runs that could be lost");
+    assert_eq!(demo.stop().await, Some(0));
     let demo = Demo::start_within(folder.path(), Duration::from_secs(10), &[]).await;
     assert_all_succeed(&demo, &demo.client(), &tasks).await;
     demo.stop().await;
