@@ -32,7 +32,10 @@ pub(crate) enum Command {
     Openapi,
     /// Check the configuration and print what is in force, without secrets.
     CheckConfig,
-    /// Check the invariants; print a row per violation and exit with 1 when there is any.
+    /// Check that no credit, task or slot has gone astray; print a row per violation.
+    ///
+    /// It only reads, and may run beside a working deployment. Exit code 0: every invariant holds. 1: there are
+    /// violations. 2: it came to no result, because the configuration is faulty or PostgreSQL or Redis is away.
     Audit,
     /// Tenants, users, keys and grants.
     #[command(subcommand)]

@@ -1,4 +1,7 @@
 //! `aivideo audit`: every owner checks its own invariants; a row per violation, and exit code 1 when there is any.
+//!
+//! Whoever runs it from a timer must be able to tell "credits are wrong" from "PostgreSQL was away", so an audit that
+//! could not be carried through has an exit code of its own.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,7 +27,20 @@ const OUTBOX_AGE_MAX: Duration = Duration::from_secs(60);
 /// Slots are compared twice, this far apart: what differs both times is no difference of a moment.
 const SLOTS_APART: Duration = Duration::from_secs(2);
 
-pub(super) async fn audit(file: Option<&Path>) -> anyhow::Result<ExitCode> {
+/// The exit code of an audit that came to no result; 1 means violations and nothing else.
+const NOT_CARRIED_THROUGH: u8 = 2;
+
+pub(super) async fn audit(file: Option<&Path>) -> ExitCode {
+    match carry_through(file).await {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("aivideo: no result of the audit: {error:#}");
+            ExitCode::from(NOT_CARRIED_THROUGH)
+        }
+    }
+}
+
+async fn carry_through(file: Option<&Path>) -> anyhow::Result<ExitCode> {
     let config = load(file, Needs::All)?;
     telemetry::start_logs(&config.log)?;
     let stores = Stores::open(&config).await?;

@@ -28,7 +28,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::MockProvider(args) => mock_provider::mock_provider(file, args).await?,
         Command::Openapi => openapi::openapi(),
         Command::CheckConfig => check_config::check_config(file)?,
-        Command::Audit => return audit::audit(file).await,
+        Command::Audit => return Ok(audit::audit(file).await),
         Command::Admin(command) => admin::admin(file, command).await?,
     }
     Ok(ExitCode::SUCCESS)

@@ -25,9 +25,9 @@ fn deployment(db: &TestDb, redis: &TestRedis, storage: &tempfile::TempDir) -> Ve
 
 #[tokio::test]
 async fn an_empty_environment_is_refused_with_every_missing_field() {
-    for name in ["serve", "check-config", "audit"] {
+    for (name, code) in [("serve", 1), ("check-config", 1), ("audit", 2)] {
         let refused = run(&mut command(&[name])).await;
-        assert_eq!(refused.status.code(), Some(1), "{name}");
+        assert_eq!(refused.status.code(), Some(code), "{name}");
         for field in ["database.url", "DATABASE_URL", "redis.url", "storage.url", "AIVIDEO_SECRET_KEY"] {
             assert!(text(&refused.stderr).contains(field), "{name} did not name {field}");
         }
@@ -89,6 +89,22 @@ async fn an_audit_names_what_is_wrong_and_fails() {
     let audited = run(command(&["audit"]).envs(variables)).await;
     assert_eq!(audited.status.code(), Some(1));
     assert!(!text(&audited.stdout).trim().is_empty(), "no row says what is wrong");
+}
+
+#[tokio::test]
+async fn an_audit_that_reaches_no_store_is_no_audit_with_violations() {
+    let (db, redis) = (TestDb::new().await, TestRedis::new());
+    let storage = tempfile::tempdir().unwrap();
+    // No port for clients is given out down there.
+    let nobody = "127.0.0.1:1";
+    for (variable, url) in
+        [("DATABASE_URL", format!("postgres://{nobody}/x")), ("REDIS_URL", format!("redis://{nobody}"))]
+    {
+        let audited =
+            run(command(&["audit"]).envs(deployment(&db, &redis, &storage)).env(variable, url)).await;
+        assert_eq!(audited.status.code(), Some(2), "{variable}: {}", text(&audited.stderr));
+        assert!(audited.stdout.is_empty() && text(&audited.stderr).contains("no result"), "{variable}");
+    }
 }
 
 #[tokio::test]
