@@ -7,9 +7,12 @@ use domain::{Credits, KeyId, Scope, TenantId, UserId};
 
 use crate::config::env::CONFIG_FILE;
 
-/// The platform between a product's users and third-party AI video models.
+/// Accepts, schedules, follows and bills AI video generations for the users of a product.
+///
+/// It stands between a product and the third-party models that make the videos. `aivideo demo` shows all of it on
+/// this machine with nothing to set up; `aivideo serve` runs it on PostgreSQL and Redis of your own.
 #[derive(Debug, Parser)]
-#[command(name = "aivideo", version, about)]
+#[command(name = "aivideo", version)]
 pub(crate) struct Cli {
     /// The configuration file; without it `aivideo.toml` in the current folder, if there is one.
     #[arg(long, value_name = "FILE", global = true, env = CONFIG_FILE)]
@@ -20,15 +23,15 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run the platform's roles.
+    /// Run the platform on PostgreSQL and Redis of your own, until SIGTERM or Ctrl-C.
     Serve(ServeArgs),
-    /// Bring the database up to date.
+    /// Bring the database's tables up to what this version needs.
     Migrate,
     /// Run the whole platform on this machine, with private servers and nothing to set up.
     Demo(DemoArgs),
-    /// Run the scripted fake provider.
+    /// Run a fake video provider that can be told to misbehave, for trials and tests.
     MockProvider(MockProviderArgs),
-    /// Print the OpenAPI document.
+    /// Print the HTTP API's OpenAPI document as JSON.
     Openapi,
     /// Check the configuration and print what is in force, without secrets.
     CheckConfig,
@@ -37,7 +40,7 @@ pub(crate) enum Command {
     /// It only reads, and may run beside a working deployment. Exit code 0: every invariant holds. 1: there are
     /// violations. 2: it came to no result, because the configuration is faulty or PostgreSQL or Redis is away.
     Audit,
-    /// Tenants, users, keys and grants.
+    /// Manage tenants, users, API keys and credits.
     #[command(subcommand)]
     Admin(AdminCommand),
 }
@@ -45,11 +48,11 @@ pub(crate) enum Command {
 /// A part of the platform that a process can play.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum)]
 pub(crate) enum Role {
-    /// HTTP, streams, the submit writer.
+    /// The HTTP API, its streams and the console.
     Api,
     /// Feeds an outside queue from the outbox; idle when the queue is PostgreSQL.
     Relay,
-    /// Consumers, dispatch, following, output, reconcilers, retirement.
+    /// Hands tasks to providers, follows them, fetches their videos and cleans up.
     Scheduler,
 }
 
@@ -68,7 +71,7 @@ impl Role {
 
 #[derive(Debug, Args)]
 pub(crate) struct RolesArg {
-    /// The roles of this process.
+    /// The parts of the platform that this process plays, separated by commas.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Role::ALL)]
     pub(crate) roles: Vec<Role>,
 }
@@ -87,7 +90,7 @@ pub(crate) struct DemoArgs {
     /// Where everything is kept between starts.
     #[arg(long, value_name = "FOLDER", default_value = ".local/demo")]
     pub(crate) data_dir: PathBuf,
-    /// `postgres` or `kafka://host:port[,…]`. Without it `queue.url`, postgres.
+    /// What carries tasks to schedulers; `postgres` is the only one so far. Without it `queue.url`, postgres.
     #[arg(long, value_name = "QUEUE")]
     pub(crate) queue: Option<String>,
     /// Print one line of JSON when ready, and nothing else.
@@ -109,7 +112,7 @@ pub(crate) struct MockProviderArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AdminCommand {
-    /// Customers of the platform.
+    /// Tenants: the products, or customers, that users belong to.
     #[command(subcommand)]
     Tenant(TenantCommand),
     /// Users of a tenant.
@@ -127,9 +130,10 @@ pub(crate) enum AdminCommand {
 pub(crate) enum TenantCommand {
     /// Make a tenant.
     Create {
+        /// What people call it.
         #[arg(long)]
         name: String,
-        /// One of the configured tiers.
+        /// One of the configured tiers; without it `tenancy.default_tier`.
         #[arg(long)]
         tier: Option<String>,
         /// Where the tenant's days begin, such as Europe/Berlin.
@@ -144,8 +148,10 @@ pub(crate) enum TenantCommand {
 pub(crate) enum UserCommand {
     /// Make a user.
     Create {
+        /// The tenant that the user belongs to.
         #[arg(long)]
         tenant: TenantId,
+        /// What people call the user.
         #[arg(long)]
         name: String,
         /// The tenant's own name for the user.
@@ -154,6 +160,7 @@ pub(crate) enum UserCommand {
     },
     /// Every user, one line each.
     List {
+        /// Only the users of this tenant.
         #[arg(long)]
         tenant: Option<TenantId>,
     },
@@ -172,11 +179,13 @@ pub(crate) enum KeyCommand {
     },
     /// A user's keys, one line each.
     List {
+        /// Whose keys.
         #[arg(long)]
         user: UserId,
     },
     /// Withdraw a key; it stops working within five seconds.
     Revoke {
+        /// The key's id, as `list` prints it.
         #[arg(long)]
         key: KeyId,
     },
@@ -186,10 +195,13 @@ pub(crate) enum KeyCommand {
 pub(crate) enum GrantCommand {
     /// Give credits to the account that pays for a user.
     Create {
+        /// The user.
         #[arg(long)]
         user: UserId,
+        /// How many, a whole number.
         #[arg(long, value_parser = credits)]
         credits: Credits,
+        /// A word for where the credits come from; without it `operator`.
         #[arg(long)]
         category: Option<String>,
     },
@@ -209,6 +221,23 @@ mod tests {
     #[test]
     fn the_commands_are_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_is_for_users_and_leaves_nothing_unexplained() {
+        fn check(command: &clap::Command) {
+            assert!(command.get_about().is_some(), "{} is not explained", command.get_name());
+            for argument in command.get_arguments() {
+                let (command, argument, help) = (command.get_name(), argument.get_id(), argument.get_help());
+                assert!(help.is_some(), "{argument} of {command} is not explained");
+                assert!(!help.unwrap().to_string().contains("kafka"), "{command} offers what is refused");
+            }
+            command.get_subcommands().for_each(check);
+        }
+        let command = Cli::command();
+        check(&command);
+        let about = command.get_about().unwrap().to_string();
+        assert_ne!(about, env!("CARGO_PKG_DESCRIPTION"), "that is for readers of the code");
     }
 
     #[test]
