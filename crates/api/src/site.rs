@@ -30,8 +30,9 @@ const CONSOLE_POLICY: HeaderValue = HeaderValue::from_static(
      require-trusted-types-for 'script'; trusted-types 'none'",
 );
 /// Documents have a style sheet and nothing else.
-const PAGE_POLICY: HeaderValue =
-    HeaderValue::from_static("default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'");
+const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'",
+);
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const ASK_AGAIN: HeaderValue = HeaderValue::from_static("no-cache");
 const NEVER_CHANGES: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
