@@ -30,6 +30,8 @@ bc_() { echo $(($(cat))); }
 
 step "formatting" cargo fmt --all --check
 step "lints" cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+step "documentation" env RUSTDOCFLAGS="-D warnings" \
+  cargo doc --workspace --no-deps --document-private-items --locked --quiet
 
 echo "== build"
 if ! cargo build --workspace --all-targets --locked; then

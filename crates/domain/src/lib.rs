@@ -2,7 +2,7 @@
 //!
 //! Everything here is a value or a pure function. There is no IO, no clock that is read behind the caller's
 //! back and no randomness that is not handed in, so every rule in this crate can be tested by a table or a
-//! property. Read [`task::transition`] first: it is the heart of the product.
+//! property. Read [`task::transition()`] first: it is the heart of the product.
 
 pub mod clock;
 pub mod credits;

@@ -1,6 +1,6 @@
 //! Who asks, and what they may see.
 //!
-//! [`Principal::sees`] and [`Principal::may_write`] are the only places that decide about visibility. Every
+//! [`Principal::sees`] and [`Principal::access`] are the only places that decide about visibility. Every
 //! read, list, stream and asset goes through them, also when the answer comes from a cache.
 
 use std::{collections::HashMap, sync::Arc};

@@ -2,7 +2,7 @@
 //!
 //! - [`status`]: the nine states by name, event types and stages, as the API and the database spell them.
 //! - [`state`]: the same states with the data that is valid in each.
-//! - [`transition`]: the pure rule that says what may happen next and what it costs.
+//! - [`mod@transition`]: the pure rule that says what may happen next and what it costs.
 //! - [`snapshot`]: the facts of one version, as they are cached and served.
 
 pub mod snapshot;

@@ -2,7 +2,7 @@
 //!
 //! An output is worth money only once it lies safely in our storage, so the way in has gates: the stream is checked
 //! while it arrives ([`Media::ingest`]), published under a key that names the attempt and can be taken only once
-//! ([`Media::publish`]), and noted in `assets` inside the transaction that ends its task ([`record`]). A half
+//! ([`Media::publish`]), and noted in `assets` inside the transaction that ends its task ([`record()`]). A half
 //! download, an error page with status 200 or a superseded attempt never gets through to a reader.
 //!
 //! This crate owns the table `assets` and the object storage. It knows no provider and fetches nothing: whoever

@@ -12,7 +12,7 @@ use crate::{
     storage::Taken,
 };
 
-/// An object under its final key, on the disk. It becomes an asset when [`crate::record`] commits.
+/// An object under its final key, on the disk. It becomes an asset when [`crate::record()`] commits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
     /// The id that its row will have.

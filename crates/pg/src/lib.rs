@@ -1,6 +1,6 @@
 //! PostgreSQL, as every owner of tables uses it. This crate knows no table.
 //!
-//! It holds what all owners need and none should write twice: the pool with its session limits, [`transact`]
+//! It holds what all owners need and none should write twice: the pool with its session limits, [`transact()`]
 //! (transactions that a dropped future cannot leave half-way), the migrator, and an error type that tells a lost
 //! COMMIT answer from a failure.
 
