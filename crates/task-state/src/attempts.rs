@@ -140,6 +140,24 @@ struct OpenRow {
     read_at: DateTime<Utc>,
 }
 
+/// `query_as!` over the columns of [`OpenRow`], with the given rest of the statement.
+macro_rules! open_rows {
+    ($rest:literal, $($argument:expr),* $(,)?) => {
+        sqlx::query_as!(
+            OpenRow,
+            r#"SELECT a.task_id, a.attempt_no, a.tenant_id, a.user_id, a.provider_account_id, a.model, a.worker_id,
+                      a.fencing_token, a.provider_task_id, a.claimed_at, a.submit_until,
+                      a.through_at IS NOT NULL AS "through!", a.cancel_sent_at, t.status,
+                      (t.attempt_no = a.attempt_no) AS "present!",
+                      t.cancel_requested_at IS NOT NULL AS "cancel_requested!", t.ended_at AS task_ended_at,
+                      aiv_now() AS "read_at!"
+               FROM task_attempts a JOIN generation_tasks t ON t.id = a.task_id
+               "# + $rest,
+            $($argument),*
+        )
+    };
+}
+
 impl TryFrom<OpenRow> for OpenAttempt {
     type Error = PgError;
 
@@ -178,16 +196,8 @@ impl TaskState {
         limit: i64,
     ) -> Result<Vec<OpenAttempt>, PgError> {
         let (task, number) = after.map_or((uuid::Uuid::nil(), 0), |a| (a.task.as_uuid(), a.attempt_no));
-        let rows = sqlx::query_as!(
-            OpenRow,
-            r#"SELECT a.task_id, a.attempt_no, a.tenant_id, a.user_id, a.provider_account_id, a.model, a.worker_id,
-                      a.fencing_token, a.provider_task_id, a.claimed_at, a.submit_until,
-                      a.through_at IS NOT NULL AS "through!", a.cancel_sent_at, t.status,
-                      (t.attempt_no = a.attempt_no) AS "present!",
-                      t.cancel_requested_at IS NOT NULL AS "cancel_requested!", t.ended_at AS task_ended_at,
-                      aiv_now() AS "read_at!"
-               FROM task_attempts a JOIN generation_tasks t ON t.id = a.task_id
-               WHERE a.closed_at IS NULL AND (a.task_id, a.attempt_no) > ($1, $2)
+        let rows = open_rows!(
+            r#"WHERE a.closed_at IS NULL AND (a.task_id, a.attempt_no) > ($1, $2)
                ORDER BY a.task_id, a.attempt_no LIMIT $3"#,
             task,
             number,
@@ -203,42 +213,14 @@ impl TaskState {
     /// # Errors
     /// When the store fails.
     pub async fn open_attempt(&self, attempt: AttemptRef) -> Result<Option<OpenAttempt>, PgError> {
-        let row = sqlx::query_as!(
-            OpenRow,
-            r#"SELECT a.task_id, a.attempt_no, a.tenant_id, a.user_id, a.provider_account_id, a.model, a.worker_id,
-                      a.fencing_token, a.provider_task_id, a.claimed_at, a.submit_until,
-                      a.through_at IS NOT NULL AS "through!", a.cancel_sent_at, t.status,
-                      (t.attempt_no = a.attempt_no) AS "present!",
-                      t.cancel_requested_at IS NOT NULL AS "cancel_requested!", t.ended_at AS task_ended_at,
-                      aiv_now() AS "read_at!"
-               FROM task_attempts a JOIN generation_tasks t ON t.id = a.task_id
-               WHERE a.closed_at IS NULL AND a.task_id = $1 AND a.attempt_no = $2"#,
+        let row = open_rows!(
+            r#"WHERE a.closed_at IS NULL AND a.task_id = $1 AND a.attempt_no = $2"#,
             attempt.task.as_uuid(),
             attempt.attempt_no
         )
         .fetch_optional(&self.shared.pool)
         .await?;
         row.map(OpenAttempt::try_from).transpose()
-    }
-
-    /// Notes the handle of a submit whose answer came after its task had ended. Returns whether the attempt is still
-    /// ours to watch.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn note_handle(&self, key: AttemptKey, job: &JobHandle) -> Result<bool, PgError> {
-        let updated = sqlx::query!(
-            "UPDATE task_attempts SET provider_task_id = coalesce(provider_task_id, $4),
-                    submitted_at = coalesce(submitted_at, aiv_now())
-             WHERE task_id = $1 AND attempt_no = $2 AND fencing_token = $3 AND closed_at IS NULL",
-            key.attempt.task.as_uuid(),
-            key.attempt.attempt_no,
-            key.fencing_token,
-            job.as_str()
-        )
-        .execute(&self.shared.pool)
-        .await?;
-        Ok(updated.rows_affected() == 1)
     }
 
     /// Notes the handle in the answer to a lost owner's submit. It needs no token: that the provider knows this

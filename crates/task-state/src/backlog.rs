@@ -1,6 +1,5 @@
 //! What PostgreSQL knows and the reconcilers compare Redis with.
 
-use chrono::{DateTime, Utc};
 use domain::{AttemptRef, ModelName, ProviderAccountId, TaskId, TenantId, UserId};
 use pg::PgError;
 use uuid::Uuid;
@@ -168,13 +167,5 @@ impl TaskState {
                 })
             })
             .collect()
-    }
-
-    /// PostgreSQL's clock.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn store_now(&self) -> Result<DateTime<Utc>, PgError> {
-        Ok(sqlx::query_scalar!("SELECT aiv_now() AS \"now!\"").fetch_one(&self.shared.pool).await?)
     }
 }
