@@ -2,13 +2,13 @@
 
 use std::{
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
 use axum::{
     Json, Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, Path, State},
+    extract::{DefaultBodyLimit, Path, Query, State, rejection::QueryRejection},
     response::{IntoResponse, Response},
     routing::{get, post, put},
 };
@@ -20,10 +20,13 @@ use crate::{
     Model,
     faults::Rule,
     routes::{App, Shared, refusal},
+    server,
 };
 
 /// Rules may carry bodies of megabytes, to play a provider that answers far too much.
 const CONTROL_BYTES_MAX: usize = 64 << 20;
+/// Arrivals told at once.
+const ARRIVALS_MAX: usize = 100_000;
 /// A job lasts a day at most.
 const DURATION_MS_MAX: u64 = 86_400_000;
 
@@ -31,6 +34,8 @@ pub(crate) fn router() -> Router<Arc<App>> {
     Router::new()
         .route("/ping", get(ping))
         .route("/stats", get(stats))
+        .route("/figures", get(figures))
+        .route("/arrivals", get(arrivals))
         .route("/reset", post(reset))
         .route("/models", get(models))
         .route("/models/{model}", put(set_model))
@@ -45,6 +50,35 @@ async fn ping() -> Json<Value> {
 
 async fn stats(State(app): Shared) -> Response {
     Json(app.jobs.stats(Instant::now())).into_response()
+}
+
+/// The counters of [`stats`] without its maps, which grow with the load.
+async fn figures(State(app): Shared) -> Response {
+    Json(app.jobs.figures(Instant::now())).into_response()
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Window {
+    within_ms: u64,
+}
+
+/// `{reference: {at_us, submits}}` of the references that were first seen within the last so many milliseconds, newest
+/// first and at most [`ARRIVALS_MAX`]; `at_us` is the wall clock's time of the first submit, since 1970.
+async fn arrivals(State(app): Shared, window: Result<Query<Window>, QueryRejection>) -> Response {
+    let Ok(Query(Window { within_ms })) = window else {
+        return unusable("within_ms: not a number of milliseconds");
+    };
+    // Both clocks at one moment: what was measured by the steady one is told by the one that others share.
+    let (now, wall) = (Instant::now(), server::wall_clock());
+    let window = Duration::from_millis(within_ms);
+    let arrivals = app.jobs.arrivals(window, ARRIVALS_MAX, now);
+    let told = arrivals.into_iter().map(|arrival| {
+        let at = wall.checked_sub(arrival.ago).and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let at_us = at.map(|at| u64::try_from(at.as_micros()).unwrap_or(u64::MAX));
+        (arrival.reference.to_string(), json!({"at_us": at_us, "submits": arrival.submits}))
+    });
+    Json(Value::Object(told.collect())).into_response()
 }
 
 async fn reset(State(app): Shared) -> StatusCode {

@@ -101,15 +101,29 @@ struct Inner {
     /// Ended jobs, oldest first, and the bytes of their prompts.
     ended: VecDeque<Arc<str>>,
     ended_prompt_bytes: usize,
-    submits_by_reference: HashMap<Arc<str>, u64>,
+    submits_by_reference: HashMap<Arc<str>, Submits>,
     counted: VecDeque<Arc<str>>,
     live_by_task: HashMap<Arc<str>, u64>,
     figures: Figures,
 }
 
+/// The submits with one reference.
+struct Submits {
+    count: u64,
+    /// When the first was seen; `None` when that was in an earlier life.
+    first_at: Option<Instant>,
+}
+
+/// A reference's first arrival, as a load generator compares it with its own clock.
+pub(crate) struct Arrival {
+    pub(crate) reference: Arc<str>,
+    pub(crate) ago: Duration,
+    pub(crate) submits: u64,
+}
+
 /// Plain counters, as the stats and the state file spell them.
 #[derive(Clone, Default, Serialize, Deserialize)]
-struct Figures {
+pub(crate) struct Figures {
     submits: u64,
     max_live_by_task: u64,
     polls: u64,
@@ -187,11 +201,11 @@ impl Jobs {
     }
 
     /// Counts a submit that the provider got to see, whatever it answers.
-    pub(crate) fn count_submit(&self, reference: &str) {
+    pub(crate) fn count_submit(&self, reference: &str, now: Instant) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.figures.submits += 1;
-        if let Some(count) = inner.submits_by_reference.get_mut(reference) {
-            *count += 1;
+        if let Some(submits) = inner.submits_by_reference.get_mut(reference) {
+            submits.count += 1;
             return;
         }
         if inner.counted.len() >= COUNTED_REFERENCES_MAX
@@ -201,7 +215,19 @@ impl Jobs {
         }
         let reference: Arc<str> = reference.into();
         inner.counted.push_back(reference.clone());
-        inner.submits_by_reference.insert(reference, 1);
+        inner.submits_by_reference.insert(reference, Submits { count: 1, first_at: Some(now) });
+    }
+
+    /// The references whose first submit came within the last `window`, newest first, at most `max` of them. They
+    /// are counted in the order of their arrival, so nothing older is looked at.
+    pub(crate) fn arrivals(&self, window: Duration, max: usize, now: Instant) -> Vec<Arrival> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = inner.counted.iter().rev().filter_map(|reference| {
+            let submits = inner.submits_by_reference.get(reference)?;
+            let ago = now.saturating_duration_since(submits.first_at?);
+            Some(Arrival { reference: reference.clone(), ago, submits: submits.count })
+        });
+        newest.take_while(|arrival| arrival.ago <= window).take(max).collect()
     }
 
     pub(crate) fn count(&self, what: Count) {
@@ -273,12 +299,17 @@ impl Jobs {
 
     pub(crate) fn stats(&self, now: Instant) -> Stats {
         let inner = self.settled(now);
-        let copied = |map: &HashMap<Arc<str>, u64>| map.iter().map(|(k, v)| (k.clone(), *v)).collect();
+        let submits = inner.submits_by_reference.iter();
         Stats {
             figures: inner.figures.clone(),
-            submits_by_reference: copied(&inner.submits_by_reference),
-            live_by_task: copied(&inner.live_by_task),
+            submits_by_reference: submits.map(|(k, submits)| (k.clone(), submits.count)).collect(),
+            live_by_task: inner.live_by_task.iter().map(|(k, v)| (k.clone(), *v)).collect(),
         }
+    }
+
+    /// The plain counters alone: cheap enough to be read in the middle of a load.
+    pub(crate) fn figures(&self, now: Instant) -> Figures {
+        self.settled(now).figures.clone()
     }
 
     /// Figures start again; jobs that are alive stay, and so the two maxima start at what is alive.
@@ -423,7 +454,7 @@ mod tests {
         let (jobs, start) = (Jobs::new(&Config { ended_jobs_max: 10, ..Config::default() }), Instant::now());
         for n in 0..100_000 {
             let reference = format!("t{n}.1");
-            jobs.count_submit(&reference);
+            jobs.count_submit(&reference, start + ms(n));
             jobs.create(new_job("mock-fast", &reference), start + ms(n)).expect("created");
         }
         let stats = jobs.stats(start + ms(200_000));
@@ -431,6 +462,22 @@ mod tests {
         assert!(stats.submits_by_reference.iter().all(|(_, submits)| *submits == 1));
         let inner = jobs.inner.lock().expect("lock");
         assert_eq!((inner.jobs.len(), inner.by_reference.len(), inner.figures.running), (10, 10, 0));
+    }
+
+    #[test]
+    fn an_arrival_is_the_first_submit_and_the_window_looks_back_from_now() {
+        let (jobs, start) = (Jobs::new(&Config::default()), Instant::now());
+        for (reference, at) in [("t1.1", 0), ("t2.1", 500), ("t3.1", 900), ("t2.1", 950)] {
+            jobs.count_submit(reference, start + ms(at));
+        }
+        let seen = |window, max| {
+            let arrivals = jobs.arrivals(window, max, start + ms(1_000));
+            let plain = arrivals.into_iter().map(|a| (a.reference.to_string(), a.ago, a.submits));
+            plain.collect::<Vec<_>>()
+        };
+        assert_eq!(seen(ms(600), 9), [("t3.1".to_owned(), ms(100), 1), ("t2.1".to_owned(), ms(500), 2)]);
+        assert_eq!(seen(ms(2_000), 9).len(), 3);
+        assert_eq!(seen(ms(2_000), 1), [("t3.1".to_owned(), ms(100), 1)]);
     }
 
     #[test]

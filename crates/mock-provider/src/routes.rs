@@ -153,7 +153,7 @@ async fn submit(State(app): Shared, headers: HeaderMap, body: Bytes) -> Response
     if fault.drops_before_accept() {
         return CloseConnection::answer();
     }
-    app.jobs.count_submit(&submit.client_reference);
+    app.jobs.count_submit(&submit.client_reference, Instant::now());
     let answer = match fault.refusal() {
         Some(refusal) => refusal,
         None => accept(&app, &headers, submit, fault.duplicates()),
@@ -317,6 +317,27 @@ mod tests {
             (&seen["status"], &seen["error"]["code"]),
             (&json!("failed"), &json!("provider_internal"))
         );
+    }
+
+    #[tokio::test]
+    async fn figures_and_arrivals_tell_what_came_and_when() {
+        let app = router(App::new(&Config::default()));
+        let unix_us = || {
+            let since = server::wall_clock().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+            u64::try_from(since.as_micros()).expect("before the end of time")
+        };
+        let before = unix_us();
+        call(&app, "POST", "/v1/jobs", job("t1.1")).await;
+        let (status, seen) = call(&app, "GET", "/_control/arrivals?within_ms=60000", Value::Null).await;
+        assert_eq!((status, &seen["t1.1"]["submits"]), (StatusCode::OK, &json!(1)));
+        let at = seen["t1.1"]["at_us"].as_u64().expect("a time");
+        // The wall clock may be set by a hair in between, so the bounds are loose.
+        assert!(at + 1_000_000 > before && at < unix_us() + 1_000_000, "{at}");
+        let (status, _) = call(&app, "GET", "/_control/arrivals", Value::Null).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+        let (_, figures) = call(&app, "GET", "/_control/figures", Value::Null).await;
+        assert_eq!((&figures["submits"], &figures["running"]), (&json!(1), &json!(1)));
+        assert!(figures.get("submits_by_reference").is_none(), "{figures}");
     }
 
     #[tokio::test]

@@ -17,7 +17,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Account, COUNTED_REFERENCES_MAX, ENDED_PROMPT_BYTES_MAX, Figures, Inner, Job, Jobs, Salt, Status,
+    Account, COUNTED_REFERENCES_MAX, ENDED_PROMPT_BYTES_MAX, Figures, Inner, Job, Jobs, Salt, Status, Submits,
 };
 use crate::Config;
 
@@ -137,7 +137,7 @@ impl Inner {
             })
         });
         let submits = self.counted.iter().rev().filter_map(|reference| {
-            Some(Line::Submits((&**reference).into(), *self.submits_by_reference.get(reference)?))
+            Some(Line::Submits((&**reference).into(), self.submits_by_reference.get(reference)?.count))
         });
         jobs.chain(submits)
     }
@@ -209,7 +209,7 @@ fn read(config: &Config, file: &Path, now: Instant, wall: SystemTime) -> io::Res
             Line::Submits(reference, count) if inner.counted.len() < COUNTED_REFERENCES_MAX => {
                 let reference: Arc<str> = reference.into();
                 inner.counted.push_front(reference.clone());
-                inner.submits_by_reference.insert(reference, count);
+                inner.submits_by_reference.insert(reference, Submits { count, first_at: None });
             }
             Line::Submits(..) => {}
         }
@@ -244,7 +244,7 @@ mod tests {
     }
 
     fn submit(jobs: &Jobs, model: &str, reference: &str, now: Instant) -> Arc<str> {
-        jobs.count_submit(reference);
+        jobs.count_submit(reference, now);
         let new = NewJob {
             model: model.into(),
             prompt: "a \"cat\"\n".into(),
