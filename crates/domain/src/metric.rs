@@ -3,7 +3,11 @@
 //! Labels are bounded: tier, endpoint, model, provider account, rule. Never an id of a task, user or tenant.
 
 macro_rules! names {
-    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {$($(#[$doc])* pub const $name: &str = $text;)*};
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        $($(#[$doc])* pub const $name: &str = $text;)*
+        /// Every name, so that dashboards can be compared with them.
+        pub const ALL: &[&str] = &[$($text,)*];
+    };
 }
 
 names! {
@@ -59,10 +63,26 @@ names! {
     QUEUE_DEPTH = "queue_depth";
     /// How late polls are.
     POLL_LAG_MS = "poll_lag_ms";
-    /// Rows that `audit` found wrong.
+    /// Rows of the ledger that do not add up, from the process that looked last; NaN where another one looks.
     LEDGER_DRIFT = "ledger_drift";
+    /// Whether a store is taken for away (1) or not (0), by store.
+    BREAKER_OPEN = "breaker_open";
+    /// Calls to providers, by account, call and outcome.
+    PROVIDER_CALLS = "provider_calls_total";
+    /// How long they took, by account and call; of an output until its first byte can be read.
+    PROVIDER_CALL_DURATION_MS = "provider_call_duration_ms";
+    /// Whether submits to a provider account pause after failures in a row (1) or not (0), by account.
+    PROVIDER_BREAKER_OPEN = "provider_breaker_open";
+    /// Entries of a tenant's event stream when something was appended to it.
+    STREAM_LENGTH = "stream_length";
+    /// From a change's commit to its push to whoever listens.
+    STREAM_LAG_MS = "stream_lag_ms";
     /// Seconds since a loop last came round, by loop.
     LOOP_IDLE_SECONDS = "loop_idle_seconds";
+    /// Seconds since a pass of a loop last went well, by loop: what rises while a process is alive and does nothing.
+    LOOP_SINCE_PROGRESS_SECONDS = "loop_since_progress_seconds";
+    /// Callbacks of providers, by account and what became of them.
+    PROVIDER_CALLBACK = "provider_callback_total";
     /// Messages that went to the dead letters, by topic.
     DEAD_LETTER = "dead_letter_total";
 }

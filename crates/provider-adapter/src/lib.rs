@@ -13,6 +13,7 @@ pub mod classify;
 #[cfg(test)]
 mod conformance;
 mod handle;
+mod measured;
 pub mod mock;
 pub mod provider;
 mod registry;

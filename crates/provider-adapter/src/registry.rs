@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use domain::ids::ProviderAccountId;
 
-use crate::provider::Provider;
+use crate::{measured::Measured, provider::Provider};
 
 /// Two adapters claim one account.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,7 +17,7 @@ pub struct DuplicateAccount(pub ProviderAccountId);
 pub struct Providers(Arc<BTreeMap<ProviderAccountId, Arc<dyn Provider>>>);
 
 impl Providers {
-    /// Files the adapters under their accounts.
+    /// Files the adapters under their accounts; from here on every call of theirs is measured.
     ///
     /// # Errors
     /// When two serve the same.
@@ -25,7 +25,7 @@ impl Providers {
         let mut by_account = BTreeMap::new();
         for provider in providers {
             let account = provider.account().clone();
-            if by_account.insert(account.clone(), provider).is_some() {
+            if by_account.insert(account.clone(), Measured::new(provider)).is_some() {
                 return Err(DuplicateAccount(account));
             }
         }

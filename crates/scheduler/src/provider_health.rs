@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use domain::{FailureClass, ProviderAccountId, retry::Backoff};
+use domain::{FailureClass, ProviderAccountId, metric, retry::Backoff};
 use provider_adapter::{NotSent, SubmitOutcome};
 use tokio::time::Instant;
 
@@ -44,14 +44,23 @@ impl ProviderHealth {
     ) -> Option<Duration> {
         let mut accounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let row = accounts.entry(account.clone()).or_default();
+        let pause = row.note(outcome, backoff, spread);
+        let open = if row.strikes > CHANCE { 1.0 } else { 0.0 };
+        metrics::gauge!(metric::PROVIDER_BREAKER_OPEN, "account" => account.to_string()).set(open);
+        pause
+    }
+}
+
+impl InARow {
+    fn note(&mut self, outcome: &SubmitOutcome, backoff: &Backoff, spread: f64) -> Option<Duration> {
         match outcome {
             SubmitOutcome::Accepted { .. } | SubmitOutcome::RejectedFinal { .. } => {
-                *row = InARow::default();
+                *self = Self::default();
                 None
             }
             // It answers, so it is well; it only wants to be asked later.
             SubmitOutcome::RejectedRetryable { class, retry_after, .. } => {
-                *row = InARow::default();
+                *self = Self::default();
                 let asks_for_pause = matches!(
                     class,
                     FailureClass::RateLimited | FailureClass::ConcurrencyFull | FailureClass::Overloaded
@@ -61,18 +70,18 @@ impl ProviderHealth {
             SubmitOutcome::NotSent { why: NotSent::HeldBack, .. } => None,
             SubmitOutcome::NotSent { .. } | SubmitOutcome::Unknown { .. } => {
                 let now = Instant::now();
-                let same_moment = row.last_strike.is_some_and(|last| now - last < MOMENT);
+                let same_moment = self.last_strike.is_some_and(|last| now - last < MOMENT);
                 // What was sent before a pause and fails during it says nothing new either.
-                if same_moment || row.paused_until.is_some_and(|until| now < until) {
+                if same_moment || self.paused_until.is_some_and(|until| now < until) {
                     return None;
                 }
-                row.strikes = row.strikes.saturating_add(1);
-                row.last_strike = Some(now);
-                if row.strikes <= CHANCE {
+                self.strikes = self.strikes.saturating_add(1);
+                self.last_strike = Some(now);
+                if self.strikes <= CHANCE {
                     return None;
                 }
-                let pause = backoff.pause(row.strikes - CHANCE, spread, None);
-                row.paused_until = Some(now + pause);
+                let pause = backoff.pause(self.strikes - CHANCE, spread, None);
+                self.paused_until = Some(now + pause);
                 Some(pause)
             }
         }

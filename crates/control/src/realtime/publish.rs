@@ -41,7 +41,9 @@ impl Control {
                 chunk.iter().fold(call, |call, json| call.arg(json))
             })
         });
-        self.0.realtime.calls_done(calls.collect()).await?;
+        for length in self.0.realtime.calls_as::<u32>(calls.collect()).await? {
+            metrics::histogram!(metric::STREAM_LENGTH).record(f64::from(length));
+        }
         metrics::counter!(metric::PUBSUB_PUBLISH).increment(published);
         Ok(())
     }
