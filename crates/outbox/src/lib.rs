@@ -15,6 +15,7 @@ mod dead_letter;
 mod envelope;
 mod replay;
 mod retire;
+mod shards;
 mod topic;
 
 pub use age::{audit, depth, oldest_age};
@@ -26,4 +27,5 @@ pub use dead_letter::{
 pub use envelope::Envelope;
 pub use replay::{ReplayOutcome, replay};
 pub use retire::retire;
+pub use shards::{Outgoing, ShardSession};
 pub use topic::Topic;
