@@ -4,6 +4,7 @@
 //! back and no randomness that is not handed in, so every rule in this crate can be tested by a table or a
 //! property. Read [`task::transition()`] first: it is the heart of the product.
 
+pub mod callback;
 pub mod clock;
 pub mod credits;
 pub mod error_code;

@@ -97,7 +97,7 @@ pub struct OpenAttempt {
     pub model: ModelName,
     /// Who owns it.
     pub worker: WorkerId,
-    /// The provider's job, once known.
+    /// The provider's job, once known: from the answer to the submit or, where that was lost, from a signed callback.
     pub job: Option<JobHandle>,
     /// When it was claimed.
     pub claimed_at: DateTime<Utc>,
@@ -146,7 +146,12 @@ macro_rules! open_rows {
         sqlx::query_as!(
             OpenRow,
             r#"SELECT a.task_id, a.attempt_no, a.tenant_id, a.user_id, a.provider_account_id, a.model, a.worker_id,
-                      a.fencing_token, a.provider_task_id, a.claimed_at, a.submit_until,
+                      a.fencing_token,
+                      coalesce(a.provider_task_id,
+                               (SELECT e.job FROM provider_events e
+                                WHERE e.task_id = a.task_id AND e.attempt_no = a.attempt_no AND e.job IS NOT NULL
+                                ORDER BY e.received_at LIMIT 1)) AS provider_task_id,
+                      a.claimed_at, a.submit_until,
                       a.through_at IS NOT NULL AS "through!", a.cancel_sent_at, t.status,
                       (t.attempt_no = a.attempt_no) AS "present!",
                       t.cancel_requested_at IS NOT NULL AS "cancel_requested!", t.ended_at AS task_ended_at,

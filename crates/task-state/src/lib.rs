@@ -8,6 +8,7 @@
 //! - writing: `create`, [`advance`](TaskState::advance), [`claim`](TaskState::claim),
 //!   [`take_over`](TaskState::take_over), `attempts`
 //! - after a commit: `project` puts the new snapshots into Redis and tells the streams
+//! - `inbox`: what providers call about; it moves nothing
 //! - reading: `read`, `list`, `events`, `watch`, `backlog` (what the reconcilers compare)
 //! - `audit`: the invariants of tasks
 
@@ -21,6 +22,7 @@ mod create;
 mod events;
 #[cfg(test)]
 mod hot_update_test;
+mod inbox;
 mod list;
 mod project;
 mod read;
@@ -39,6 +41,9 @@ pub use attempts::{AttemptKey, AttemptOutcome, OpenAttempt};
 pub use backlog::LiveSlot;
 pub use claim::{Claim, ClaimOutcome};
 pub use create::{NewTask, create};
+pub use inbox::{
+    BODY_BYTES_KEPT, Called, IgnoredBecause, NewProviderEvent, ReceiveError, Received, retire::retire_events,
+};
 pub use list::{Cursor, ListFilter, ListScope, Page};
 pub use record::TaskRecord;
 pub use take_over::TakenOver;
@@ -79,6 +84,7 @@ struct Shared {
     control: Control,
     config: TaskStateConfig,
     writers: writer::Writers,
+    inbox: inbox::Inbox,
     cache: read::ProcessCache,
     projector: project::Projector,
 }
@@ -90,10 +96,12 @@ impl TaskState {
         let (writers, queues) = writer::Writers::new(config.writers);
         let projector = project::Projector::start(control.clone());
         let cache = read::ProcessCache::new();
-        let shared = Arc::new(Shared { pool, control, config, writers, cache, projector });
+        let (inbox, waiting) = inbox::Inbox::new();
+        let shared = Arc::new(Shared { pool, control, config, writers, inbox, cache, projector });
         for queue in queues {
             writer::spawn(Arc::downgrade(&shared), queue);
         }
+        inbox::spawn(Arc::downgrade(&shared), waiting);
         Self { shared }
     }
 

@@ -20,6 +20,7 @@ pub(crate) const PRICE: i64 = 10;
 pub(crate) struct Harness {
     pub(crate) db: TestDb,
     pub(crate) state: TaskState,
+    pub(crate) control: Control,
     pub(crate) tenant: TenantId,
     pub(crate) user: UserId,
     pub(crate) account: AccountId,
@@ -32,7 +33,7 @@ impl Harness {
         let config =
             ControlConfig { prefix: redis.prefix.clone(), ..ControlConfig::single(redis.url.clone()) };
         let control = Control::new(config).unwrap();
-        let state = TaskState::new(db.pool.clone(), control, TaskStateConfig::default());
+        let state = TaskState::new(db.pool.clone(), control.clone(), TaskStateConfig::default());
         let (tenant, user, account) = (TenantId::generate(), UserId::generate(), AccountId::generate());
         sqlx::query("INSERT INTO tenants (id, name, account_id) VALUES ($1, 't', gen_random_uuid())")
             .bind(tenant.as_uuid())
@@ -64,7 +65,7 @@ impl Harness {
         })
         .await
         .unwrap();
-        Self { db, state, tenant, user, account, _redis: redis }
+        Self { db, state, control, tenant, user, account, _redis: redis }
     }
 
     /// Tasks with their holds and open counts, in one transaction.

@@ -1,6 +1,7 @@
 //! Tasks against a real PostgreSQL and Redis: the whole life, races for the last word, fences, and the audit.
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
+mod callbacks;
 mod harness;
 mod life;
 mod races;
