@@ -26,8 +26,8 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    pub(crate) fn new(inner: Arc<dyn Provider>) -> Arc<dyn Provider> {
-        Arc::new(Self { account: inner.account().to_string(), inner })
+    pub(crate) fn new(inner: Arc<dyn Provider>) -> Self {
+        Self { account: inner.account().to_string(), inner }
     }
 
     /// A call that is dropped before its end is not counted: nobody knows what it came to.

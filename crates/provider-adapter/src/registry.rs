@@ -25,7 +25,8 @@ impl Providers {
         let mut by_account = BTreeMap::new();
         for provider in providers {
             let account = provider.account().clone();
-            if by_account.insert(account.clone(), Measured::new(provider)).is_some() {
+            let measured: Arc<dyn Provider> = Arc::new(Measured::new(provider));
+            if by_account.insert(account.clone(), measured).is_some() {
                 return Err(DuplicateAccount(account));
             }
         }
