@@ -2,7 +2,8 @@
 //!
 //! Tests run against real servers, because what they must prove (locks, constraints, scripts, lost answers) does
 //! not exist in a fake. To stay quick, the schema is migrated once into a template database and each test gets a
-//! clone of it; what only happens on the way to a server is done by a [`Proxy`]. Development only: no crate depends on this one outside its tests.
+//! clone of it; what only happens on the way to a server is done by a [`Proxy`], and what would harm the shared Redis is
+//! done to a [`PrivateRedis`]. Development only: no crate depends on this one outside its tests.
 //!
 //! | variable | default |
 //! |---|---|
@@ -11,6 +12,7 @@
 //! | `AIVTEST_KEEP` | unset; when set, test databases stay for inspection |
 
 mod database;
+mod private_redis;
 mod proxy;
 mod redis_prefix;
 mod wait;
@@ -18,6 +20,7 @@ mod wait;
 pub use database::TestDb;
 /// A clock that stands still until the test moves it.
 pub use domain::clock::ManualClock as TestClock;
+pub use private_redis::PrivateRedis;
 pub use proxy::Proxy;
 pub use redis_prefix::TestRedis;
 pub use wait::{wait_for, wait_until};

@@ -35,17 +35,26 @@ struct Shared {
     /// Ends the present connections.
     cut: Mutex<CancellationToken>,
     refusing: AtomicBool,
-    /// The request that will be lost, or its answer.
-    trap: Mutex<Option<(Vec<u8>, Loss)>>,
+    /// What waits for a request.
+    trap: Mutex<Option<Trap>>,
     lost: AtomicUsize,
     opened: AtomicUsize,
 }
 
-/// What a trap loses.
+/// Springs at the first request that contains one of the needles.
+#[derive(Debug)]
+struct Trap {
+    needles: Vec<Vec<u8>>,
+    act: Act,
+}
+
+/// What a trap does to its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Loss {
-    Request,
-    Answer,
+enum Act {
+    LoseRequest,
+    LoseAnswer,
+    FreezeBefore,
+    FreezeAfter,
 }
 
 impl Proxy {
@@ -117,17 +126,34 @@ impl Proxy {
     /// Lets the next request that contains `needle` through, then breaks its connection instead of passing the
     /// server's answer on. Once.
     pub fn lose_answer_to(&self, needle: &str) {
-        self.set_trap(needle, Loss::Answer);
+        self.set_trap(&[needle], Act::LoseAnswer);
     }
 
     /// Breaks the connection of the next request that contains `needle` instead of passing it on. Once.
     pub fn lose_request(&self, needle: &str) {
-        self.set_trap(needle, Loss::Request);
+        self.set_trap(&[needle], Act::LoseRequest);
     }
 
-    fn set_trap(&self, needle: &str, loss: Loss) {
-        *self.shared.trap.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((needle.as_bytes().to_vec(), loss));
+    /// Freezes every connection when the next request comes that contains one of the needles; the request itself is
+    /// held back. Whoever sent it can be killed in exactly this moment: see [`Self::frozen`].
+    pub fn freeze_before(&self, needles: &[&str]) {
+        self.set_trap(needles, Act::FreezeBefore);
+    }
+
+    /// The same, but the request reaches the server and only its answer is held back.
+    pub fn freeze_after(&self, needles: &[&str]) {
+        self.set_trap(needles, Act::FreezeAfter);
+    }
+
+    /// Waits until the connections are frozen.
+    pub async fn frozen(&self) {
+        // The sender lives in `self`.
+        let _ = self.shared.frozen.subscribe().wait_for(|frozen| *frozen).await;
+    }
+
+    fn set_trap(&self, needles: &[&str], act: Act) {
+        let needles = needles.iter().map(|needle| needle.as_bytes().to_vec()).collect();
+        *self.shared.trap.lock().unwrap_or_else(PoisonError::into_inner) = Some(Trap { needles, act });
     }
 
     /// How many requests and answers were lost that way.
@@ -167,14 +193,21 @@ async fn carry(mut client: TcpStream, shared: Arc<Shared>) {
         let mut piece = vec![0; 64 << 10];
         while let Ok(length @ 1..) = from_client.read(&mut piece).await {
             match shared.springs(&piece[..length]) {
-                None => {}
-                Some(Loss::Answer) => answer_is_lost.store(true, Ordering::SeqCst),
-                Some(Loss::Request) => {
+                None => shared.hold_back().await,
+                Some(Act::LoseAnswer) => answer_is_lost.store(true, Ordering::SeqCst),
+                Some(Act::LoseRequest) => {
                     shared.lost.fetch_add(1, Ordering::SeqCst);
                     return;
                 }
+                Some(Act::FreezeBefore) => {
+                    shared.frozen.send_replace(true);
+                    shared.hold_back().await;
+                }
+                // Answers are frozen before this one can come.
+                Some(Act::FreezeAfter) => {
+                    shared.frozen.send_replace(true);
+                }
             }
-            shared.hold_back().await;
             if to_server.write_all(&piece[..length]).await.is_err() {
                 return;
             }
@@ -200,11 +233,11 @@ async fn carry(mut client: TcpStream, shared: Arc<Shared>) {
 }
 
 impl Shared {
-    /// What is to be lost if this piece is the request that the trap waits for; then the trap is gone.
-    fn springs(&self, piece: &[u8]) -> Option<Loss> {
+    /// What is to be done if this piece is the request that the trap waits for; then the trap is gone.
+    fn springs(&self, piece: &[u8]) -> Option<Act> {
         let mut trap = self.trap.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_, loss) = trap.take_if(|(needle, _)| piece.windows(needle.len()).any(|part| part == needle))?;
-        Some(loss)
+        let holds = |needle: &Vec<u8>| piece.windows(needle.len()).any(|part| part == needle);
+        Some(trap.take_if(|trap| trap.needles.iter().any(holds))?.act)
     }
 
     async fn hold_back(&self) {
@@ -256,6 +289,35 @@ mod tests {
         let outcome = insert(&pool).await;
         assert!(matches!(outcome, Err(PgError::CommitUnknown(_))), "{outcome:?}");
         assert_eq!((rows().await.unwrap(), proxy.lost()), (1, 2));
+    }
+
+    #[tokio::test]
+    async fn everything_can_freeze_before_or_after_one_request() {
+        let db = TestDb::new().await;
+        for (after, rows) in [(false, 0), (true, 1)] {
+            let proxy = Proxy::before(&db.url).await;
+            let pool = behind(&proxy, &db).await;
+            if after {
+                proxy.freeze_after(&["no such text", "COMMIT"]);
+            } else {
+                proxy.freeze_before(&["no such text", "COMMIT"]);
+            }
+            let inserting = tokio::spawn({
+                let pool = pool.clone();
+                async move { insert(&pool).await }
+            });
+            tokio::time::timeout(Duration::from_secs(10), proxy.frozen()).await.expect("it springs");
+            let count =
+                || sqlx::query_scalar::<_, i64>("SELECT count(*) FROM outbox_events").fetch_one(&db.pool);
+            crate::wait_until("the commit, where it was let through", Duration::from_secs(10), async || {
+                count().await.unwrap() == rows
+            })
+            .await;
+            assert!(!inserting.is_finished());
+            proxy.thaw();
+            inserting.await.unwrap().unwrap();
+            sqlx::query("DELETE FROM outbox_events").execute(&db.pool).await.unwrap();
+        }
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use control::{BreakerState, Control, ControlError, Sent};
 use domain::TaskId;
 
-use crate::private_redis::PrivateRedis;
+use crate::private_redis::{PrivateRedis, control_of};
 
 const SHORT: Duration = Duration::from_millis(80);
 const SOON: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ async fn until_well(control: &Control) {
 #[tokio::test]
 async fn a_frozen_server_is_an_unknown_outcome_then_refused_at_once_then_well_again() {
     let redis = PrivateRedis::start().await;
-    let control = redis.control(SHORT);
+    let control = control_of(&redis, SHORT);
     until_well(&control).await;
     redis.freeze();
     assert_eq!(set(&control).await, Err(ControlError::Unknown), "it was sent and may have run");
@@ -50,7 +50,7 @@ async fn a_frozen_server_is_an_unknown_outcome_then_refused_at_once_then_well_ag
 #[tokio::test]
 async fn a_dead_server_is_unavailable_and_a_new_one_is_found() {
     let mut redis = PrivateRedis::start().await;
-    let control = redis.control(SHORT);
+    let control = control_of(&redis, SHORT);
     until_well(&control).await;
     redis.kill();
     testkit::wait_until("the breaker", SOON, async || {
@@ -66,7 +66,7 @@ async fn a_dead_server_is_unavailable_and_a_new_one_is_found() {
 async fn a_server_that_was_never_there_costs_an_error_and_nothing_else() {
     let mut redis = PrivateRedis::start().await;
     redis.kill();
-    let control = redis.control(SHORT);
+    let control = control_of(&redis, SHORT);
     assert_eq!(set(&control).await, Err(ControlError::Unavailable));
     let lost = control.release_slots(&[], Sent::Yes).await;
     assert_eq!(lost, Ok(()), "nothing to do is nothing to fail");
@@ -75,7 +75,7 @@ async fn a_server_that_was_never_there_costs_an_error_and_nothing_else() {
 #[tokio::test]
 async fn refusals_of_the_server_have_their_types_and_do_not_open_the_breaker() {
     let redis = PrivateRedis::start().await;
-    let control = redis.control(Duration::from_secs(5));
+    let control = control_of(&redis, Duration::from_secs(5));
     until_well(&control).await;
 
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
@@ -97,7 +97,7 @@ async fn refusals_of_the_server_have_their_types_and_do_not_open_the_breaker() {
 #[tokio::test]
 async fn a_server_that_cannot_persist_has_a_type() {
     let redis = PrivateRedis::start().await;
-    let control = redis.control(Duration::from_secs(5));
+    let control = control_of(&redis, Duration::from_secs(5));
     until_well(&control).await;
     redis.command(&["SET", "something", "to save"]).await;
     // The folder for the dump is gone, so the next save fails and writes are refused.

@@ -12,7 +12,7 @@ use domain::{
 };
 use futures::future::join_all;
 
-use crate::private_redis::PrivateRedis;
+use crate::private_redis::{PrivateRedis, control_of};
 
 const PATIENT: Duration = Duration::from_secs(5);
 
@@ -49,7 +49,7 @@ async fn rebuild(control: &Control, claim: &SlotClaim) {
 #[tokio::test]
 async fn scripts_that_were_flushed_are_loaded_once_and_no_caller_notices() {
     let redis = PrivateRedis::start().await;
-    let control = redis.control(PATIENT);
+    let control = control_of(&redis, PATIENT);
     let tenant = TenantId::generate();
     for round in 0..3_u32 {
         let all = join_all((0..40).map(|_| control.admit(charge(tenant, 1_000)))).await;
@@ -68,7 +68,7 @@ async fn scripts_that_were_flushed_are_loaded_once_and_no_caller_notices() {
 #[tokio::test]
 async fn after_a_restart_with_no_data_the_first_request_succeeds() {
     let mut redis = PrivateRedis::start().await;
-    let control = redis.control(PATIENT);
+    let control = control_of(&redis, PATIENT);
     let tenant = TenantId::generate();
     control.admit(charge(tenant, 5)).await.unwrap();
     redis.kill();
@@ -84,7 +84,7 @@ async fn after_a_restart_with_no_data_the_first_request_succeeds() {
 #[tokio::test]
 async fn after_a_flush_nothing_is_acquired_until_the_tags_are_rebuilt() {
     let redis = PrivateRedis::start().await;
-    let control = redis.control(PATIENT);
+    let control = control_of(&redis, PATIENT);
     let running = claim();
     rebuild(&control, &running).await;
     redis.command(&["FLUSHALL"]).await;
@@ -100,7 +100,7 @@ async fn after_a_flush_nothing_is_acquired_until_the_tags_are_rebuilt() {
 #[tokio::test]
 async fn a_flush_during_a_rebuild_leaves_the_tag_closed() {
     let redis = PrivateRedis::start().await;
-    let control = redis.control(PATIENT);
+    let control = control_of(&redis, PATIENT);
     let running = claim();
     let tag = SlotTag::Account(running.account.clone());
     let ticket = control.begin_rebuild(&tag).await.unwrap().unwrap();
@@ -113,7 +113,7 @@ async fn a_flush_during_a_rebuild_leaves_the_tag_closed() {
 #[tokio::test]
 async fn a_lease_that_was_flushed_is_absent_and_can_be_put_again() {
     let redis = PrivateRedis::start().await;
-    let control = redis.control(PATIENT);
+    let control = control_of(&redis, PATIENT);
     let lease = Lease {
         task: TaskId::generate(),
         attempt_no: 1,

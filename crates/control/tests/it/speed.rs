@@ -9,13 +9,13 @@ use domain::{
 };
 use futures::future::join_all;
 
-use crate::private_redis::PrivateRedis;
+use crate::private_redis::{PrivateRedis, control_of};
 
 #[tokio::test]
 #[ignore = "a measurement"]
 async fn admits_per_second_of_one_core() {
     let redis = PrivateRedis::start().await;
-    let control = redis.control(Duration::from_secs(5));
+    let control = control_of(&redis, Duration::from_secs(5));
     let (tenant, user) = (TenantId::generate(), UserId::generate());
     let check = |key, scope| InflowCheck {
         scope,
@@ -51,7 +51,7 @@ async fn admits_per_second_of_one_core() {
 #[ignore = "a measurement"]
 async fn slots_and_pops_per_second_of_one_core() {
     let redis = PrivateRedis::start().await;
-    let control = redis.control(Duration::from_secs(5));
+    let control = control_of(&redis, Duration::from_secs(5));
     let (tenant, user) = (TenantId::generate(), UserId::generate());
     let (account, model): (domain::ProviderAccountId, domain::ModelName) =
         ("mock".parse().unwrap(), "mock-fast".parse().unwrap());

@@ -6,7 +6,7 @@ use control::{Change, Signal, TenantWatch};
 use domain::{TaskId, TenantId};
 use tokio::time::timeout;
 
-use crate::private_redis::PrivateRedis;
+use crate::private_redis::{PrivateRedis, control_of};
 
 const SOON: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(100);
@@ -29,7 +29,7 @@ async fn next_change(watch: &mut TenantWatch) -> (Change, usize) {
 #[tokio::test]
 async fn a_watch_outlives_its_server_and_is_told_of_the_gap() {
     let mut redis = PrivateRedis::start().await;
-    let control = redis.control(SHORT);
+    let control = control_of(&redis, SHORT);
     let tenant = TenantId::generate();
     let mut watch = control.watch_tenant(tenant).await;
     testkit::wait_until("the subscription", SOON, async || watch.is_live()).await;
@@ -50,7 +50,7 @@ async fn a_watch_outlives_its_server_and_is_told_of_the_gap() {
 #[tokio::test]
 async fn a_frozen_server_is_noticed_without_any_traffic() {
     let redis = PrivateRedis::start().await;
-    let control = redis.control(SHORT);
+    let control = control_of(&redis, SHORT);
     let tenant = TenantId::generate();
     let mut watch = control.watch_tenant(tenant).await;
     testkit::wait_until("the subscription", SOON, async || watch.is_live()).await;
@@ -72,7 +72,7 @@ async fn a_frozen_server_is_noticed_without_any_traffic() {
 async fn a_watch_begun_while_the_server_is_away_hears_a_gap_when_it_is_back() {
     let mut redis = PrivateRedis::start().await;
     redis.kill();
-    let control = redis.control(SHORT);
+    let control = control_of(&redis, SHORT);
     let mut watch = control.watch_tenant(TenantId::generate()).await;
     assert!(!watch.is_live());
     redis.start_again().await;

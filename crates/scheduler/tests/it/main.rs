@@ -3,10 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cancel;
+mod counter;
+mod gaps;
+mod leases;
 mod life;
 mod outputs;
 mod ownership;
-mod private_redis;
+mod polls;
 mod queue;
 mod unknown;
 mod world;

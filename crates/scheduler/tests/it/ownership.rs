@@ -7,12 +7,9 @@ use domain::{
     task::EventType::{Requeued, TakenOver},
 };
 use serde_json::json;
-use testkit::wait_until;
+use testkit::{PrivateRedis, wait_until};
 
-use crate::{
-    private_redis::PrivateRedis,
-    world::{Order, PATIENCE, Setting, World},
-};
+use crate::world::{Order, PATIENCE, Setting, World};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_worker_left_is_finished_by_the_next_without_a_second_job() {
@@ -78,10 +75,10 @@ async fn two_workers_survive_the_death_of_one_and_a_flush_in_the_middle() {
     let (first, second) = (world.process("host:1:a"), world.process("host:2:b"));
     let tasks = world.submit(80, Order::default()).await;
     wait_until("the slots to be full", PATIENCE, || async { world.stat("running").await >= 25 }).await;
-    redis.flush();
+    redis.flush().await;
     wait_until("the first to be through", PATIENCE, || async { world.stat("submits").await >= 45 }).await;
     first.kill();
-    redis.flush();
+    redis.flush().await;
     for record in world.ended(&tasks).await {
         assert_eq!(record.snapshot.status, TaskStatus::Succeeded);
     }

@@ -8,12 +8,9 @@ use domain::{
     wait::{Wait, WaitReason},
 };
 use serde_json::json;
-use testkit::wait_for;
+use testkit::{PrivateRedis, wait_for};
 
-use crate::{
-    private_redis::PrivateRedis,
-    world::{Order, PATIENCE, Setting, World, account_id},
-};
+use crate::world::{Order, PATIENCE, Setting, World, account_id};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_of_the_free_tier_has_one_job_at_a_time_and_is_told_so() {

@@ -29,7 +29,7 @@ use sqlx::postgres::PgPoolOptions;
 use task_state::{Expect, Move, MoveDetail, MoveOutcome, NewTask, TaskRecord, TaskState, TaskStateConfig};
 use tempfile::TempDir;
 use tenancy::{Tenancy, TenancyConfig};
-use testkit::{TestDb, TestRedis, wait_for, wait_until};
+use testkit::{Proxy, TestDb, TestRedis, wait_for, wait_until};
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
@@ -48,6 +48,10 @@ pub(crate) struct Setting {
     pub(crate) reconciling: Duration,
     pub(crate) scheduler: SchedulerConfig,
     pub(crate) redis_url: Option<String>,
+    /// Jobs that one user may have at once, instead of what the tier says.
+    pub(crate) user_running: Option<u32>,
+    /// Stands between the scheduler and the provider's adapter.
+    pub(crate) adapter: fn(MockProvider) -> Arc<dyn Provider>,
 }
 
 impl Default for Setting {
@@ -61,6 +65,8 @@ impl Default for Setting {
             reconciling: Duration::from_secs(600),
             scheduler: quick(),
             redis_url: None,
+            user_running: None,
+            adapter: |adapter| Arc::new(adapter),
         }
     }
 }
@@ -101,7 +107,15 @@ struct Place {
     prefix: String,
     storage: PathBuf,
     provider: String,
-    authority: String,
+    /// Where the provider may be reached.
+    authorities: Vec<String>,
+}
+
+/// Proxies on the way from one process to its servers.
+pub(crate) struct Detour {
+    pub(crate) database: Proxy,
+    pub(crate) redis: Proxy,
+    pub(crate) provider: Proxy,
 }
 
 /// What one process has of its own.
@@ -117,7 +131,7 @@ struct Parts {
 
 impl Parts {
     fn new(place: &Place, setting: &Setting, pool: PgPool) -> Self {
-        let hosts = vec![place.authority.clone()];
+        let hosts = place.authorities.clone();
         let fetch = Fetch::new(FetchConfig { private_hosts: hosts, ..FetchConfig::default() }).unwrap();
         let control = Control::new(ControlConfig {
             prefix: place.prefix.clone(),
@@ -147,13 +161,17 @@ impl Parts {
             model.usual_duration_ms = u64::try_from(setting.duration.as_millis()).unwrap();
         }
         let catalogue = Catalogue::new(catalogue, pool.clone()).unwrap();
-        let tenancy = Tenancy::new(pool, TenancyConfig::default()).unwrap();
+        let mut tenancy = TenancyConfig::default();
+        for tier in &mut tenancy.tiers {
+            tier.user.running = setting.user_running.unwrap_or(tier.user.running);
+        }
+        let tenancy = Tenancy::new(pool, tenancy).unwrap();
         let mut mock = MockConfig::new(place.provider.clone());
         mock.look_up = setting.look_up;
         mock.poll_interval = Duration::from_millis(100);
         mock.limits.submit = setting.submit_limit;
-        let adapter: Arc<dyn Provider> =
-            Arc::new(MockProvider::new(account_id(), mock, fetch.clone(), Arc::new(SystemClock)));
+        let adapter = MockProvider::new(account_id(), mock, fetch.clone(), Arc::new(SystemClock));
+        let adapter = (setting.adapter)(adapter);
         let providers = Providers::new([adapter]).unwrap();
         Self { control, task_state, catalogue, tenancy, providers, media, fetch }
     }
@@ -267,7 +285,7 @@ impl World {
             prefix: redis.prefix.clone(),
             storage: storage.path().to_owned(),
             provider: provider.url(),
-            authority: provider.authority(),
+            authorities: vec![provider.authority()],
         };
         let parts = Parts::new(&place, &setting, db.pool.clone());
         let (tenant, user, account) = (TenantId::generate(), UserId::generate(), AccountId::generate());
@@ -337,7 +355,31 @@ impl World {
 
     /// Starts a scheduler that shares nothing with this process but the stores, and that can die or stand still.
     pub(crate) fn process(&self, name: &str) -> Process {
-        let (place, setting, name) = (self.place.clone(), self.setting.clone(), name.to_owned());
+        self.process_at(self.place.clone(), name)
+    }
+
+    /// Proxies in front of all servers.
+    pub(crate) async fn detour(&self) -> Detour {
+        Detour {
+            database: Proxy::before(&self.place.database).await,
+            redis: Proxy::before(&self.place.redis).await,
+            provider: Proxy::before(&self.place.provider).await,
+        }
+    }
+
+    /// Starts a scheduler like [`Self::process`] that reaches everything by way of these proxies.
+    pub(crate) fn process_by(&self, detour: &Detour, name: &str) -> Process {
+        let mut place = self.place.clone();
+        place.database = detour.database.url(&place.database);
+        place.redis = detour.redis.url(&place.redis);
+        let provider = url::Url::parse(&detour.provider.url(&place.provider)).unwrap();
+        place.authorities.push(format!("127.0.0.1:{}", provider.port().unwrap()));
+        place.provider = provider.as_str().trim_end_matches('/').to_owned();
+        self.process_at(place, name)
+    }
+
+    fn process_at(&self, place: Place, name: &str) -> Process {
+        let (setting, name) = (self.setting.clone(), name.to_owned());
         let (commands, mut given) = mpsc::unbounded_channel();
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
