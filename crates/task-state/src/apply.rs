@@ -89,7 +89,7 @@ pub(crate) async fn apply(
     Ok(outcomes)
 }
 
-fn fence_holds(expect: &Expect, record: &TaskRecord) -> bool {
+pub(crate) fn fence_holds(expect: &Expect, record: &TaskRecord) -> bool {
     match expect {
         Expect::Owner(attempt) => {
             record.snapshot.attempt_no == attempt.no && record.fencing_token == attempt.fencing_token
@@ -100,7 +100,7 @@ fn fence_holds(expect: &Expect, record: &TaskRecord) -> bool {
 }
 
 /// Turns an allowed step into the row after it.
-fn decide(before: TaskRecord, wish: &Move, step: &Step, config: &TaskStateConfig) -> Change {
+pub(crate) fn decide(before: TaskRecord, wish: &Move, step: &Step, config: &TaskStateConfig) -> Change {
     let read_version = before.snapshot.version;
     let now = before.read_at;
     let mut after = enter(before, step.next.clone(), now);
@@ -215,7 +215,7 @@ pub(crate) async fn write(conn: &mut PgConnection, changes: &[Change]) -> Result
     write_tasks(conn, changes).await?;
     write_history(conn, changes).await?;
     write_attempts(conn, changes).await?;
-    write_ends(conn, changes).await
+    write_ends(conn, &changes.iter().collect::<Vec<_>>()).await
 }
 
 async fn write_tasks(conn: &mut PgConnection, changes: &[Change]) -> Result<(), PgError> {
@@ -330,7 +330,7 @@ async fn write_attempts(conn: &mut PgConnection, changes: &[Change]) -> Result<(
 }
 
 /// What belongs to the last move of a task: the asset, the money, the open counts.
-async fn write_ends(conn: &mut PgConnection, changes: &[Change]) -> Result<(), PgError> {
+pub(crate) async fn write_ends(conn: &mut PgConnection, changes: &[&Change]) -> Result<(), PgError> {
     let assets: Vec<NewAsset> = changes
         .iter()
         .filter(|c| matches!(c.after.state, State::Succeeded { .. }))

@@ -6,10 +6,9 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use chrono::TimeDelta;
 use domain::{
     ModelName, ProviderAccountId, TaskId, TaskStatus, WorkerId,
-    task::{Attempt, Event, EventType, transition},
+    task::{Attempt, Event, EventType, Stage, transition},
 };
 use pg::{PgConnection, PgError};
 use uuid::Uuid;
@@ -17,7 +16,7 @@ use uuid::Uuid;
 use crate::{
     TaskState,
     advance::MoveError,
-    apply::{self, Change, enter},
+    apply::{self, enter},
     project,
     record::TaskRecord,
 };
@@ -98,19 +97,11 @@ pub(crate) async fn claim(
     .await?;
     let ids: Vec<Uuid> = claims.iter().map(|c| c.task.as_uuid()).collect();
     let mut locked = apply::lock(conn, &ids).await?;
-    let mut room = Room::count(conn, &accounts).await?;
-    let count = i32::try_from(claims.len()).unwrap_or(i32::MAX);
-    let mut tokens = sqlx::query_scalar!(
-        "SELECT nextval('fencing_tokens') AS \"token!\" FROM generate_series(1, $1)",
-        count
-    )
-    .fetch_all(&mut *conn)
-    .await?
-    .into_iter();
+    let (mut room, tokens) = Room::count(conn, &accounts, claims.len()).await?;
+    let mut tokens = tokens.into_iter();
 
     let mut outcomes = Vec::with_capacity(claims.len());
-    let mut changes = Vec::new();
-    let mut opened = Vec::new();
+    let mut claimed = Vec::new();
     for wish in claims {
         let Some(record) = locked.remove(&wish.task) else {
             outcomes.push(ClaimOutcome::Missing);
@@ -138,51 +129,65 @@ pub(crate) async fn claim(
                 after.snapshot.provider = Some(wish.account.clone());
                 after.snapshot.not_before = None;
                 outcomes.push(ClaimOutcome::Claimed(Arc::new(after.clone()), attempt));
-                opened.push((wish, changes.len()));
-                changes.push(Change::quiet(read_version, after, EventType::Scheduled, None));
+                claimed.push(Claimed { wish, read_version, after });
             }
         }
     }
-    open_attempts(conn, &opened, &changes).await?;
-    apply::write(conn, &changes).await?;
+    write(conn, &claimed).await?;
     Ok(outcomes)
 }
 
-async fn open_attempts(
-    conn: &mut PgConnection,
-    opened: &[(&Claim, usize)],
-    changes: &[Change],
-) -> Result<(), PgError> {
-    if opened.is_empty() {
+/// A claim that was granted and is not yet written.
+struct Claimed<'a> {
+    wish: &'a Claim,
+    read_version: i32,
+    after: TaskRecord,
+}
+
+/// The tasks, their history and their new attempts, by one statement: dispatch is as quick as its round trips.
+async fn write(conn: &mut PgConnection, claimed: &[Claimed<'_>]) -> Result<(), PgError> {
+    if claimed.is_empty() {
         return Ok(());
     }
-    let after = |index: usize| &changes[index].after;
-    sqlx::query!(
-        "INSERT INTO task_attempts (task_id, attempt_no, tenant_id, user_id, provider_account_id, model, worker_id,
-                                    fencing_token, claimed_at, submit_until)
-         SELECT task_id, attempt_no, tenant_id, user_id, account, model, worker_id, fencing_token, at, submit_until
-         FROM unnest($1::uuid[], $2::int[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::bigint[],
-                     $9::timestamptz[], $10::timestamptz[])
-              AS a(task_id, attempt_no, tenant_id, user_id, account, model, worker_id, fencing_token, at, submit_until)",
-        &opened.iter().map(|(c, _)| c.task.as_uuid()).collect::<Vec<_>>(),
-        &opened.iter().map(|(c, _)| c.attempt_no).collect::<Vec<_>>(),
-        &opened.iter().map(|(_, i)| after(*i).snapshot.tenant_id.as_uuid()).collect::<Vec<_>>(),
-        &opened.iter().map(|(_, i)| after(*i).snapshot.user_id.as_uuid()).collect::<Vec<_>>(),
-        &opened.iter().map(|(c, _)| c.account.to_string()).collect::<Vec<_>>(),
-        &opened.iter().map(|(c, _)| c.provider_model.to_string()).collect::<Vec<_>>(),
-        &opened.iter().map(|(c, _)| c.worker.to_string()).collect::<Vec<_>>(),
-        &opened.iter().map(|(_, i)| after(*i).fencing_token).collect::<Vec<_>>(),
-        &opened.iter().map(|(_, i)| after(*i).snapshot.updated_at).collect::<Vec<_>>(),
-        &opened
-            .iter()
-            .map(|(c, i)| {
-                after(*i).snapshot.updated_at + TimeDelta::from_std(c.submit_limit).unwrap_or(TimeDelta::zero())
-            })
-            .collect::<Vec<_>>()
+    let limits = |c: &Claimed<'_>| i64::try_from(c.wish.submit_limit.as_millis()).unwrap_or(i64::MAX);
+    let written = sqlx::query_scalar!(
+        r#"WITH d AS MATERIALIZED (
+             SELECT * FROM unnest($1::uuid[], $2::int[], $3::int[], $4::bigint[], $5::text[], $6::text[], $7::text[],
+                                  $8::timestamptz[], $9::bigint[])
+                  AS d(id, read_version, attempt_no, token, account, model, worker, at, limit_ms)),
+           moved AS (
+             UPDATE generation_tasks t SET status = $10, version = t.version + 1, attempt_no = d.attempt_no,
+                    worker_id = d.worker, fencing_token = d.token, provider_account_id = d.account, not_before = NULL,
+                    updated_at = d.at
+             FROM d WHERE t.id = d.id AND t.version = d.read_version
+             RETURNING t.id, t.version, t.tenant_id, t.user_id),
+           told AS (
+             INSERT INTO task_events (task_id, version, type, status, stage, attempt_no, at, credits)
+             SELECT moved.id, moved.version, $11, $10, $12, d.attempt_no, d.at, 0 FROM moved JOIN d USING (id)),
+           opened AS (
+             INSERT INTO task_attempts (task_id, attempt_no, tenant_id, user_id, provider_account_id, model, worker_id,
+                                        fencing_token, claimed_at, submit_until)
+             SELECT moved.id, d.attempt_no, moved.tenant_id, moved.user_id, d.account, d.model, d.worker, d.token, d.at,
+                    d.at + d.limit_ms * interval '1 ms'
+             FROM moved JOIN d USING (id))
+           SELECT count(*) AS "count!" FROM moved"#,
+        &claimed.iter().map(|c| c.wish.task.as_uuid()).collect::<Vec<_>>(),
+        &claimed.iter().map(|c| c.read_version).collect::<Vec<_>>(),
+        &claimed.iter().map(|c| c.wish.attempt_no).collect::<Vec<_>>(),
+        &claimed.iter().map(|c| c.after.fencing_token).collect::<Vec<_>>(),
+        &claimed.iter().map(|c| c.wish.account.as_str()).collect::<Vec<_>>() as _,
+        &claimed.iter().map(|c| c.wish.provider_model.as_str()).collect::<Vec<_>>() as _,
+        &claimed.iter().map(|c| c.wish.worker.as_str()).collect::<Vec<_>>() as _,
+        &claimed.iter().map(|c| c.after.snapshot.updated_at).collect::<Vec<_>>(),
+        &claimed.iter().map(limits).collect::<Vec<_>>(),
+        TaskStatus::Scheduling.as_str(),
+        EventType::Scheduled.as_str(),
+        Stage::of(TaskStatus::Scheduling, false).as_str()
     )
-    .execute(conn)
+    .fetch_one(conn)
     .await?;
-    Ok(())
+    // The rows are locked and were read under that lock, so nothing can have come between.
+    PgError::expect_rows("claim", claimed.len(), written.unsigned_abs())
 }
 
 /// Live attempts per account and per model of an account.
@@ -192,22 +197,31 @@ struct Room {
 }
 
 impl Room {
-    async fn count(conn: &mut PgConnection, accounts: &[String]) -> Result<Self, PgError> {
-        let rows = sqlx::query!(
-            r#"SELECT provider_account_id, model, count(*) AS "live!" FROM task_attempts
-               WHERE closed_at IS NULL AND through_at IS NULL AND provider_account_id = ANY($1)
-               GROUP BY provider_account_id, model"#,
-            accounts
+    /// Counts what lives, and draws as many fencing tokens as there are claims.
+    async fn count(
+        conn: &mut PgConnection,
+        accounts: &[String],
+        claims: usize,
+    ) -> Result<(Self, Vec<i64>), PgError> {
+        let counted = sqlx::query!(
+            r#"SELECT ARRAY(SELECT nextval('fencing_tokens') FROM generate_series(1, $2)) AS "tokens!",
+                      coalesce(array_agg(account), '{}') AS "accounts!", coalesce(array_agg(model), '{}') AS "models!",
+                      coalesce(array_agg(live), '{}') AS "live!"
+               FROM (SELECT provider_account_id AS account, model, count(*) AS live FROM task_attempts
+                     WHERE closed_at IS NULL AND through_at IS NULL AND provider_account_id = ANY($1)
+                     GROUP BY provider_account_id, model) AS r"#,
+            accounts,
+            i32::try_from(claims).unwrap_or(i32::MAX)
         )
-        .fetch_all(conn)
+        .fetch_one(conn)
         .await?;
         let mut room = Self { by_account: HashMap::new(), by_model: HashMap::new() };
-        for row in rows {
-            let live = u32::try_from(row.live).unwrap_or(u32::MAX);
-            *room.by_account.entry(row.provider_account_id.clone()).or_default() += live;
-            room.by_model.insert((row.provider_account_id, row.model), live);
+        for ((account, model), live) in counted.accounts.into_iter().zip(counted.models).zip(counted.live) {
+            let live = u32::try_from(live).unwrap_or(u32::MAX);
+            *room.by_account.entry(account.clone()).or_default() += live;
+            room.by_model.insert((account, model), live);
         }
-        Ok(room)
+        Ok((room, counted.tokens))
     }
 
     /// Takes a place if both limits leave one.

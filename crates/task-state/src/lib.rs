@@ -23,6 +23,7 @@ mod events;
 #[cfg(test)]
 mod hot_update_test;
 mod inbox;
+mod known;
 mod list;
 mod project;
 mod read;
@@ -103,6 +104,12 @@ impl TaskState {
         }
         inbox::spawn(Arc::downgrade(&shared), waiting);
         Self { shared }
+    }
+
+    /// Gathers moves for this long before each commit from now on: larger batches for later answers. Zero, the default,
+    /// waits for nobody.
+    pub fn gather(&self, pause: Duration) {
+        self.shared.writers.gather(pause);
     }
 
     /// Waits until every move that was asked for has been written. For shutdown: ask for nothing more after it.

@@ -1,22 +1,31 @@
-//! Gathering: moves that are asked for at the same time share one transaction.
+//! Gathering: moves that are asked for at the same time share one commit.
 //!
 //! Each writer takes what waits in its queue, up to [`BATCH`], and starts the next batch as soon as it is idle; it
-//! never waits for company. A task's moves always go to the same writer, in the order in which they were asked for.
+//! waits for company only while it was told to. Moves that may end their task have a writer of their own: they settle money, so they wait for
+//! accounts that submits lock, and nothing that only follows a job shall wait with them. Of one task's moves the later
+//! ones wait behind the earlier ones of the same writer; between writers the fences decide, as between processes.
 
 use std::{
     collections::{HashSet, VecDeque},
     hash::{DefaultHasher, Hash, Hasher},
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
-use domain::task::TaskState as State;
+use domain::task::{Event, TaskState as State};
 use pg::PgError;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     Shared,
     advance::{Move, MoveError, MoveOutcome},
-    apply, project,
+    apply,
+    known::{self, Judged},
+    project,
+    record::TaskRecord,
 };
 
 /// Moves per transaction at most.
@@ -24,42 +33,71 @@ const BATCH: usize = 128;
 /// Moves that may wait per writer. Askers beyond wait for room: back-pressure, not memory.
 const QUEUE: usize = 4_096;
 
+/// A move that waits to be written.
+struct Asked {
+    wish: Move,
+    /// The task as the asker knows it.
+    known: Option<Arc<TaskRecord>>,
+    answer: oneshot::Sender<Result<MoveOutcome, MoveError>>,
+}
+
 enum Message {
-    Move(Box<Move>, oneshot::Sender<Result<MoveOutcome, MoveError>>),
+    Move(Box<Asked>),
     Flush(oneshot::Sender<()>),
 }
 
 /// The queues of the writers.
 pub(crate) struct Writers {
-    senders: Vec<mpsc::Sender<Message>>,
+    /// Of moves that go on with a task; each task has one of them.
+    steps: Vec<mpsc::Sender<Message>>,
+    /// Of moves that may end a task.
+    ends: mpsc::Sender<Message>,
+    /// How long a batch waits for company, in microseconds.
+    gather_us: AtomicU64,
 }
 
 /// The receiving end of one writer.
 pub(crate) struct Queue(mpsc::Receiver<Message>);
 
 impl Writers {
+    /// `count` writers of steps, and one of ends.
     pub(crate) fn new(count: usize) -> (Self, Vec<Queue>) {
-        let (senders, queues) =
+        let (ends, last) = mpsc::channel(QUEUE);
+        let (steps, mut queues): (Vec<_>, Vec<_>) =
             (0..count.max(1)).map(|_| mpsc::channel(QUEUE)).map(|(s, r)| (s, Queue(r))).unzip();
-        (Self { senders }, queues)
+        queues.push(Queue(last));
+        (Self { steps, ends, gather_us: AtomicU64::new(0) }, queues)
     }
 
-    pub(crate) async fn send(&self, wish: Move) -> Result<MoveOutcome, MoveError> {
-        let mut hasher = DefaultHasher::new();
-        wish.task.hash(&mut hasher);
-        let count = self.senders.len() as u64;
-        let index = usize::try_from(hasher.finish() % count).unwrap_or(0);
+    /// Lets batches wait this long for company.
+    pub(crate) fn gather(&self, pause: Duration) {
+        self.gather_us.store(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(crate) async fn send(
+        &self,
+        wish: Move,
+        known: Option<Arc<TaskRecord>>,
+    ) -> Result<MoveOutcome, MoveError> {
+        let sender = if may_end(&wish.event) { &self.ends } else { self.of_task(&wish) };
         let (answer, outcome) = oneshot::channel();
-        self.senders[index]
-            .send(Message::Move(Box::new(wish), answer))
+        sender
+            .send(Message::Move(Box::new(Asked { wish, known, answer })))
             .await
             .map_err(|_| MoveError::Stopped)?;
         outcome.await.map_err(|_| MoveError::Stopped)?
     }
 
+    fn of_task(&self, wish: &Move) -> &mpsc::Sender<Message> {
+        let mut hasher = DefaultHasher::new();
+        wish.task.hash(&mut hasher);
+        let count = self.steps.len() as u64;
+        &self.steps[usize::try_from(hasher.finish() % count).unwrap_or(0)]
+    }
+
     /// Waits until everything sent so far is written.
     pub(crate) async fn drain(&self) {
-        for sender in &self.senders {
+        for sender in self.steps.iter().chain([&self.ends]) {
             let (done, finished) = oneshot::channel();
             if sender.send(Message::Flush(done)).await.is_ok() {
                 // A writer that ended has nothing left to write.
@@ -69,7 +107,26 @@ impl Writers {
     }
 }
 
-type Asked = (Box<Move>, oneshot::Sender<Result<MoveOutcome, MoveError>>);
+/// Whether the event usually ends a task. It only chooses a queue: what happens is decided under the row's lock.
+const fn may_end(event: &Event) -> bool {
+    match event {
+        Event::Observed { .. }
+        | Event::SubmitUnknown
+        | Event::NeverSent
+        | Event::ProvedAbsent
+        | Event::Claimed { .. }
+        | Event::TakenOver { .. } => false,
+        Event::SubmitRefused { .. }
+        | Event::ProviderFailed { .. }
+        | Event::ProviderCanceled
+        | Event::ProviderLost
+        | Event::CancelRequested
+        | Event::CancelExpired
+        | Event::DeadlinePassed
+        | Event::OutputPublished { .. }
+        | Event::OutputFailed => true,
+    }
+}
 
 /// Runs one writer until its last sender is gone.
 pub(crate) fn spawn(shared: Weak<Shared>, queue: Queue) {
@@ -87,9 +144,20 @@ pub(crate) fn spawn(shared: Weak<Shared>, queue: Queue) {
                     return;
                 }
             }
+            if let Some(shared) = shared.upgrade() {
+                let gather = Duration::from_micros(shared.writers.gather_us.load(Ordering::Relaxed));
+                if !gather.is_zero() {
+                    tokio::time::sleep(gather).await;
+                    while inbox.len() + pending.len() < BATCH
+                        && let Ok(message) = receiver.try_recv()
+                    {
+                        inbox.push(message);
+                    }
+                }
+            }
             for message in inbox.drain(..) {
                 match message {
-                    Message::Move(wish, answer) => pending.push_back((wish, answer)),
+                    Message::Move(asked) => pending.push_back(*asked),
                     Message::Flush(done) => flushes.push(done),
                 }
             }
@@ -104,40 +172,99 @@ pub(crate) fn spawn(shared: Weak<Shared>, queue: Queue) {
 fn take_distinct(pending: &mut VecDeque<Asked>) -> Vec<Asked> {
     let mut named = HashSet::new();
     let (now, later): (Vec<Asked>, Vec<Asked>) =
-        pending.drain(..).partition(|(wish, _)| named.insert(wish.task));
+        pending.drain(..).partition(|asked| named.insert(asked.wish.task));
     pending.extend(later);
     now
 }
 
 async fn write_batch(shared: &Arc<Shared>, batch: Vec<Asked>) {
-    let (moves, answers): (Vec<Move>, Vec<_>) =
-        batch.into_iter().map(|(wish, answer)| (*wish, answer)).unzip();
-    let moves: Arc<[Move]> = moves.into();
+    let (mut steps, mut ends, mut long) = (Vec::new(), Vec::new(), Vec::new());
+    for asked in batch {
+        let judged =
+            asked.known.as_deref().and_then(|known| known::judge(&asked.wish, known, &shared.config));
+        match judged {
+            Some(judged) if judged.ends() => ends.push((judged, asked)),
+            Some(judged) => steps.push((judged, asked)),
+            None => long.push(asked),
+        }
+    }
+    let (judged, asked): (Vec<Judged>, Vec<Asked>) = steps.into_iter().unzip();
+    if !judged.is_empty() {
+        let written = known::write(&shared.pool, &judged).await;
+        long.extend(settle_known(shared, asked, written).await);
+    }
+    let (judged, asked): (Vec<Judged>, Vec<Asked>) = ends.into_iter().unzip();
+    if !judged.is_empty() {
+        let written = pg::transact(&shared.pool, move |conn| {
+            Box::pin(async move { known::write_last(conn, &judged).await })
+        })
+        .await;
+        long.extend(settle_known(shared, asked, written).await);
+    }
+    if !long.is_empty() {
+        write_long(shared, long).await;
+    }
+}
+
+/// Answers the moves that went the short way. Returns those that have to go the long one.
+async fn settle_known(
+    shared: &Arc<Shared>,
+    asked: Vec<Asked>,
+    written: Result<Vec<Option<MoveOutcome>>, PgError>,
+) -> Vec<Asked> {
+    let outcomes = match written {
+        Ok(outcomes) => outcomes,
+        Err(PgError::Unavailable(cause)) => {
+            unavailable(asked, &cause);
+            return Vec::new();
+        }
+        Err(error) => {
+            tracing::warn!(error = %error, moves = asked.len(), "moves go the long way");
+            return asked;
+        }
+    };
+    let moved: Vec<MoveOutcome> = outcomes.iter().flatten().cloned().collect();
+    project::after_commit(shared, &moved).await;
+    let mut long = Vec::new();
+    for (outcome, asked) in outcomes.into_iter().zip(asked) {
+        match outcome {
+            // An asker that went away has still moved the task.
+            Some(outcome) => drop(asked.answer.send(Ok(outcome))),
+            None => long.push(asked),
+        }
+    }
+    long
+}
+
+fn unavailable(asked: Vec<Asked>, cause: &sqlx::Error) {
+    tracing::warn!(error = %cause, moves = asked.len(), "moves wait: PostgreSQL is away");
+    for asked in asked {
+        let _ = asked.answer.send(Err(PgError::Unavailable(sqlx::Error::PoolTimedOut).into()));
+    }
+}
+
+/// Writes moves under the locks of their rows.
+async fn write_long(shared: &Arc<Shared>, batch: Vec<Asked>) {
+    let moves: Arc<[Move]> = batch.iter().map(|asked| asked.wish.clone()).collect();
     match write_together(shared, Arc::clone(&moves)).await {
         Ok(outcomes) => {
             project::after_commit(shared, &outcomes).await;
-            for (outcome, answer) in outcomes.into_iter().zip(answers) {
-                // An asker that went away has still moved the task.
-                let _ = answer.send(Ok(outcome));
+            for (outcome, Asked { wish, answer, .. }) in outcomes.into_iter().zip(batch) {
+                let _ = answer.send(Ok(settled_before(&wish, outcome)));
             }
         }
-        Err(PgError::Unavailable(cause)) => {
-            tracing::warn!(error = %cause, moves = moves.len(), "moves wait: PostgreSQL is away");
-            for answer in answers {
-                let _ = answer.send(Err(PgError::Unavailable(sqlx::Error::PoolTimedOut).into()));
-            }
-        }
+        Err(PgError::Unavailable(cause)) => unavailable(batch, &cause),
         // A bad element refuses only itself, a lock that is not to be had splits the batch, and a lost answer to
         // COMMIT is cleared up by asking again: each move is fenced, so a second run of one that happened is told so.
         Err(error) => {
             tracing::warn!(error = %error, moves = moves.len(), "a batch of moves is written one by one");
-            for (wish, answer) in moves.iter().zip(answers) {
+            for Asked { wish, answer, .. } in batch {
                 let outcome = write_together(shared, Arc::from([wish.clone()])).await;
                 let outcome = outcome.map(|mut one| one.pop().unwrap_or(MoveOutcome::Missing));
-                let outcome = outcome.map(|outcome| settled_before(wish, outcome));
                 if let Ok(outcome) = &outcome {
                     project::after_commit(shared, std::slice::from_ref(outcome)).await;
                 }
+                let outcome = outcome.map(|outcome| settled_before(&wish, outcome));
                 let _ = answer.send(outcome.map_err(MoveError::from));
             }
         }
@@ -153,10 +280,11 @@ async fn write_together(shared: &Shared, moves: Arc<[Move]>) -> Result<Vec<MoveO
 /// A publication that finds its own asset as the task's output has happened: its first answer was lost.
 fn settled_before(wish: &Move, outcome: MoveOutcome) -> MoveOutcome {
     match (&wish.event, outcome) {
-        (
-            domain::task::Event::OutputPublished { asset },
-            MoveOutcome::Refused(_, record) | MoveOutcome::Stale(record),
-        ) if record.state == (State::Succeeded { output: *asset }) => MoveOutcome::Moved(record),
+        (Event::OutputPublished { asset }, MoveOutcome::Refused(_, record) | MoveOutcome::Stale(record))
+            if record.state == (State::Succeeded { output: *asset }) =>
+        {
+            MoveOutcome::Moved(record)
+        }
         (_, outcome) => outcome,
     }
 }

@@ -3,6 +3,7 @@
 
 mod callbacks;
 mod harness;
+mod known;
 mod life;
 mod races;
 mod reading;
