@@ -17,6 +17,7 @@ mod ingest;
 mod key;
 mod link;
 mod open;
+mod orphans;
 mod publish;
 mod record;
 mod storage;
@@ -32,6 +33,7 @@ pub use ingest::{IngestError, Staged};
 pub use key::{BadKey, StorageKey};
 pub use link::LinkCheck;
 pub use open::{Content, OpenError};
+pub use orphans::OrphanError;
 use pg::PgPool;
 pub use publish::Published;
 pub use record::{AssetKind, NewAsset, record};
@@ -47,6 +49,8 @@ struct Shared {
     storage: Storage,
     pool: PgPool,
     config: MediaConfig,
+    /// Which folder is searched for orphans next.
+    searched: AtomicU8,
     /// Which folder the sweep looks at next.
     swept: AtomicU8,
 }
@@ -58,7 +62,7 @@ impl Media {
     /// When the address names no storage that this build can use, or the folder cannot be made or written.
     pub fn new(config: MediaConfig, pool: PgPool) -> Result<Self, ConfigError> {
         let storage = Storage::open(&config.storage_url)?;
-        Ok(Self { shared: Arc::new(Shared { storage, pool, config, swept: AtomicU8::new(0) }) })
+        Ok(Self { shared: Arc::new(Shared { storage, pool, config, swept: AtomicU8::new(0), searched: AtomicU8::new(0) }) })
     }
 
     fn storage(&self) -> &Storage {

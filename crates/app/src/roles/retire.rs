@@ -15,6 +15,8 @@ const BATCH: u32 = 1_000;
 const BATCHES_MAX: u32 = 100;
 /// Longer than any reception of a file takes.
 const STALE_FILE: Duration = Duration::from_secs(6 * 3_600);
+/// Far longer than a published output waits for its record, also while PostgreSQL is away for a night.
+const ORPHAN: Duration = Duration::from_secs(48 * 3_600);
 
 /// Goes on until the shutdown.
 pub(crate) async fn run(stores: Stores, shutdown: CancellationToken) {
@@ -42,6 +44,11 @@ async fn round(stores: &Stores) {
         Ok(0) => {}
         Ok(files) => tracing::info!(files, "removed temporary files that nobody finished"),
         Err(error) => tracing::warn!(%error, "temporary files were not swept"),
+    }
+    match stores.media.remove_orphans(ORPHAN).await {
+        Ok(0) => {}
+        Ok(files) => tracing::info!(files, "removed outputs that belong to no task"),
+        Err(error) => tracing::warn!(%error, "outputs that belong to no task were not looked for"),
     }
 }
 

@@ -182,6 +182,35 @@ async fn the_sweep_takes_what_crashes_left_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn an_output_that_no_row_names_is_removed_when_it_is_old_and_one_with_a_row_never() {
+    let world = World::new().await;
+    let task = TaskId::generate();
+    let recorded = world.publish(AttemptRef { task, attempt_no: 2 }, CLIP).await;
+    world.record(vec![output(task, recorded.clone())]).await.unwrap();
+    let deleted = world.publish(attempt(1), CLIP).await;
+    world.record(vec![output(TaskId::generate(), deleted.clone())]).await.unwrap();
+    let gone = "UPDATE assets SET deleted_at = now() WHERE id = $1";
+    sqlx::query(gone).bind(deleted.asset.as_uuid()).execute(&world.db.pool).await.unwrap();
+    // The attempt before, which was superseded, and a task that ended otherwise.
+    let orphans = [AttemptRef { task, attempt_no: 1 }, attempt(1)];
+    for attempt in orphans {
+        world.publish(attempt, CLIP).await;
+    }
+    let everywhere = async |older_than| {
+        let mut removed = 0;
+        for _ in 0..256 {
+            removed += world.media.remove_orphans(older_than).await.unwrap();
+        }
+        removed
+    };
+    assert_eq!(everywhere(Duration::from_secs(3_600)).await, 0, "they may still be recorded");
+    assert_eq!(everywhere(Duration::ZERO).await, 2);
+    let mut kept = [recorded.storage_key.to_string(), deleted.storage_key.to_string()];
+    kept.sort();
+    assert_eq!(world.files(), kept);
+}
+
+#[tokio::test]
 async fn a_full_storage_is_an_error_and_not_a_file() {
     let world = World::new().await;
     let staged = world.media.ingest(attempt(1), pieces(CLIP), None, None).await.unwrap();
