@@ -6,6 +6,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::Context;
 use chaos::{Scenario, Settings, mixed_roles, run};
 use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Runs the real binary as several processes under faults, and audits what is left.
 ///
@@ -94,9 +95,12 @@ impl Args {
 async fn main() -> ExitCode {
     let ran = async {
         let settings = Args::parse().settings()?;
+        // Whatever ends the run, what it started ends with it.
+        let mut terminated = signal(SignalKind::terminate())?;
         tokio::select! {
             report = run(&settings) => report,
             _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
+            _ = terminated.recv() => anyhow::bail!("terminated"),
         }
     };
     match ran.await {

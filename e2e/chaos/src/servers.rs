@@ -23,7 +23,7 @@ use tokio::{
 
 /// A first start makes a database; on a busy machine that takes its time.
 const START_MAX: Duration = Duration::from_secs(120);
-/// What a server may take to end in good order.
+/// What a server may take to end in good order, and an empty one to start.
 const STOP_MAX: Duration = Duration::from_secs(15);
 /// What Redis may take to answer, frozen moments aside.
 const REDIS_MAX: Duration = Duration::from_secs(10);
@@ -148,6 +148,8 @@ impl Servers {
         }
         let log = fs::File::options().append(true).open(self.folder.join("redis.log"))?;
         let child = Command::new(&redis.program)
+            // The same file is several programs, by the name that it is called with.
+            .arg0("redis-server")
             .arg(self.folder.join("redis.conf"))
             .current_dir(&self.folder)
             .stdin(Stdio::null())
@@ -161,7 +163,7 @@ impl Servers {
         redis.child = Some(child);
         let begun = Instant::now();
         while let Err(error) = self.redis_ok("SELECT 0").await {
-            if begun.elapsed() > START_MAX {
+            if begun.elapsed() > STOP_MAX {
                 return Err(error.context("Redis did not come back"));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
