@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use domain::{AccountId, TaskId, TenantId, UserId, principal::Role};
-use ledger::{Funds, OpenCounts, Subject};
+use ledger::{Admission, Funds, OpenCounts, Subject};
 use pg::{PgConnection, PgError};
 use task_state::NewTask;
 use tenancy::{
@@ -80,20 +80,18 @@ impl From<PgError> for Failed {
     }
 }
 
-/// Writes a batch. No idempotency key may be in it twice.
+/// Writes a batch, in the transaction of the given instant. No idempotency key may be in it twice.
 pub(crate) async fn write(
     conn: &mut PgConnection,
     elements: &[Arc<Element>],
-    lock_limit: Duration,
+    now: DateTime<Utc>,
 ) -> Result<Vec<Verdict>, Failed> {
-    let now = begin(conn, lock_limit).await?;
     let mut verdicts = reserve(conn, elements, now).await?;
 
     let fresh: Vec<usize> = (0..elements.len()).filter(|place| verdicts[*place].is_none()).collect();
     let candidates: Vec<&Element> = fresh.iter().map(|place| &*elements[*place]).collect();
-    let Decided { funds, counts, refusals } = decide(conn, &candidates).await?;
-    ledger::write_holds(conn, funds).await?;
-    ledger::write_open(conn, &counts).await?;
+    let Decided { admission, refusals } = decide(conn, &candidates).await?;
+    ledger::write_admission(conn, admission).await?;
 
     let mut tasks = Vec::with_capacity(candidates.len());
     let mut refused_keys = Vec::new();
@@ -113,18 +111,6 @@ pub(crate) async fn write(
     // A refused request does not consume its key.
     idempotency::forget(conn, &refused_keys).await?;
     Ok(verdicts.into_iter().flatten().collect())
-}
-
-/// The instant of this transaction; sets how long it waits for a lock.
-async fn begin(conn: &mut PgConnection, lock_limit: Duration) -> Result<DateTime<Utc>, PgError> {
-    let millis = lock_limit.as_millis().max(1).to_string();
-    let row = sqlx::query!(
-        r#"SELECT set_config('lock_timeout', $1, true) AS "limit!", aiv_now() AS "now!""#,
-        millis
-    )
-    .fetch_one(conn)
-    .await?;
-    Ok(row.now)
 }
 
 /// Reserves the keys. None for the elements that go on.
@@ -160,8 +146,7 @@ async fn reserve(
 
 /// Decisions against locked figures, not yet written.
 pub(crate) struct Decided {
-    funds: Funds,
-    pub(crate) counts: OpenCounts,
+    pub(crate) admission: Admission,
     /// One per element: why it is refused, or none.
     pub(crate) refusals: Vec<Option<SubmitError>>,
 }
@@ -174,14 +159,14 @@ pub(crate) async fn decide(conn: &mut PgConnection, elements: &[&Element]) -> Re
         .iter()
         .flat_map(|element| [Subject::Tenant(element.tenant), Subject::User(element.user)])
         .collect();
-    let mut funds = ledger::lock(conn, &accounts).await?;
-    let mut counts = ledger::lock_open(conn, &subjects).await?;
+    let mut admission = ledger::lock_admission(conn, &accounts, &subjects).await?;
+    let Admission { funds, open } = &mut admission;
     let refusals = elements
         .iter()
         .zip(access)
-        .map(|(element, access)| element.admit(access, &mut counts, &mut funds).err())
+        .map(|(element, access)| element.admit(access, open, funds).err())
         .collect();
-    Ok(Decided { funds, counts, refusals })
+    Ok(Decided { admission, refusals })
 }
 
 /// How each element stands to the project that it names; none when it names none.
@@ -270,8 +255,6 @@ mod tests {
     use super::*;
     use crate::tests_support::{Process, World};
 
-    const LOCK: Duration = Duration::from_secs(2);
-
     fn element(process: &Process, session: &Session, seconds: u32) -> Arc<Element> {
         Arc::new(Element::new(session, process.request("a cat", seconds), None, None))
     }
@@ -283,7 +266,7 @@ mod tests {
         let batch: Vec<_> = (0..50).map(|_| element(&process, &ada, 5)).collect();
         let written = batch.clone();
         let verdicts = pg::transact(&world.db.pool, move |conn| {
-            Box::pin(async move { write(conn, &written, LOCK).await })
+            Box::pin(async move { let now = pg::now(conn).await?; write(conn, &written, now).await })
         })
         .await
         .unwrap();
@@ -314,7 +297,7 @@ mod tests {
         ];
         let written = batch.to_vec();
         let verdicts = pg::transact(&world.db.pool, move |conn| {
-            Box::pin(async move { write(conn, &written, LOCK).await })
+            Box::pin(async move { let now = pg::now(conn).await?; write(conn, &written, now).await })
         })
         .await
         .unwrap();
@@ -333,7 +316,8 @@ mod tests {
                 (0..size).map(|n| element(&process, if n % 2 == 0 { &ada } else { &bob }, 1)).collect();
             let mut conn = world.db.pool.acquire().await.unwrap();
             sqlx::query("BEGIN").execute(&mut *conn).await.unwrap();
-            write(&mut conn, &batch, LOCK).await.unwrap();
+            let now = pg::now(&mut conn).await.unwrap();
+            write(&mut conn, &batch, now).await.unwrap();
             // Each statement of a transaction that writes takes the next command number.
             let last: i32 = sqlx::query_scalar("SELECT max(cmax::text::int) FROM outbox_events")
                 .fetch_one(&mut *conn)

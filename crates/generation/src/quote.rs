@@ -152,7 +152,7 @@ impl Generation {
                 let decided = batch::decide(conn, &[&element]).await?;
                 let [mut user_open, mut tenant_open] =
                     [Subject::User(element.user), Subject::Tenant(element.tenant)]
-                        .map(|subject| decided.counts.open(subject));
+                        .map(|subject| decided.admission.open.open(subject));
                 let refusal = decided.refusals.into_iter().next().flatten();
                 if refusal.is_none() {
                     // The counts include the task itself.

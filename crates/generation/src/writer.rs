@@ -16,6 +16,7 @@ use std::{
 use control::StoredAnswer;
 use domain::TaskId;
 use futures::FutureExt as _;
+use pg::Dedicated;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -58,6 +59,7 @@ impl Writers {
                 let (sender, queue) = mpsc::channel(shared.config.queue_max);
                 let writer = Writer {
                     shared: Arc::clone(shared),
+                    session: Dedicated::new(shared.pool.clone()),
                     lanes: Arc::clone(&lanes),
                     remembering: Arc::clone(&remembering),
                     running: running.clone(),
@@ -97,6 +99,7 @@ impl Writers {
 
 struct Writer {
     shared: Arc<Shared>,
+    session: Dedicated,
     lanes: Arc<Semaphore>,
     remembering: Arc<Semaphore>,
     running: TaskTracker,
@@ -151,10 +154,11 @@ impl Writer {
     /// One transaction over the batch.
     async fn attempt(&self, batch: &[Waiting], lock_limit: Duration) -> Result<Vec<Verdict>, Failed> {
         let elements: Vec<Arc<Element>> = batch.iter().map(|waiting| Arc::clone(&waiting.element)).collect();
-        pg::transact(&self.shared.pool, move |conn| {
-            async move { batch::write(conn, &elements, lock_limit).await }.boxed()
-        })
-        .await
+        self.session
+            .transact(lock_limit, move |conn, now| {
+                async move { batch::write(conn, &elements, now).await }.boxed()
+            })
+            .await
     }
 
     /// Tells everybody, and then those who profit from knowing.

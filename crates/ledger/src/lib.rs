@@ -5,10 +5,11 @@
 //! leaves a row in `credit_ledger` under a unique key (cause, kind, grant), so an effect that is tried again finds
 //! itself done.
 //!
-//! Verbs: [`open_account`], [`grant()`], [`hold`] (lock, decide in memory, write), [`settle()`] (capture or release),
-//! [`open`] (kept counts of open tasks), [`Ledger::balance`], [`audit()`].
+//! Verbs: [`open_account`], [`grant()`], [`admission`] (lock, decide in memory by [`hold`] and
+//! [`open`], write), [`settle()`] (capture or release), [`end_open`], [`Ledger::balance`], [`audit()`].
 
 pub mod account;
+pub mod admission;
 pub mod audit;
 pub mod balance;
 pub mod grant;
@@ -17,9 +18,10 @@ pub mod open;
 pub mod settle;
 
 pub use account::{AccountOwner, open_account};
+pub use admission::{Admission, lock_admission, write_admission};
 pub use audit::audit;
 pub use balance::{Balance, Ledger};
 pub use grant::{GrantOutcome, NewGrant, grant};
-pub use hold::{Funds, Insufficient, lock, write_holds};
-pub use open::{Full, OpenCounts, Subject, end_open, lock_open, write_open};
+pub use hold::{Funds, Insufficient};
+pub use open::{Full, OpenCounts, Subject, end_open};
 pub use settle::{Settlement, SettlementKind, settle};

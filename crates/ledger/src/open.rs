@@ -39,75 +39,17 @@ pub struct Full {
     pub limit: u32,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Count {
-    open: u32,
-    added: u32,
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Count {
+    pub(crate) open: u32,
+    pub(crate) added: u32,
 }
 
 /// Locked counts, and what was added to them so far.
 #[derive(Debug, Default)]
-pub struct OpenCounts(BTreeMap<Subject, Count>);
+pub struct OpenCounts(pub(crate) BTreeMap<Subject, Count>);
 
-/// Locks the counts of the given subjects in key order, making those that do not exist yet.
-///
-/// # Errors
-/// When a statement fails.
-pub async fn lock_open(conn: &mut PgConnection, subjects: &[Subject]) -> Result<OpenCounts, PgError> {
-    let mut counts: BTreeMap<Subject, Count> = BTreeMap::new();
-    for subject in subjects {
-        counts.insert(*subject, Count { open: 0, added: 0 });
-    }
-    let mut rows = select_locked(conn, &counts).await?;
-    if rows.len() < counts.len() {
-        // First task of a user: make the missing rows, then lock again, now all of them. Two first tasks at once
-        // meet at the unique key; the lock comes from the second look either way.
-        let (kinds, ids) = columns(counts.keys());
-        sqlx::query!(
-            "INSERT INTO open_counts (subject_kind, subject_id, open)
-             SELECT kind, id, 0 FROM unnest($1::text[], $2::uuid[]) AS s(kind, id) ORDER BY 1, 2
-             ON CONFLICT DO NOTHING",
-            &kinds,
-            &ids
-        )
-        .execute(&mut *conn)
-        .await?;
-        rows = select_locked(conn, &counts).await?;
-    }
-    for (subject, open) in rows {
-        counts.insert(subject, Count { open, added: 0 });
-    }
-    Ok(OpenCounts(counts))
-}
-
-async fn select_locked(
-    conn: &mut PgConnection,
-    counts: &BTreeMap<Subject, Count>,
-) -> Result<Vec<(Subject, u32)>, PgError> {
-    let (kinds, ids) = columns(counts.keys());
-    let rows = sqlx::query!(
-        "SELECT c.subject_kind, c.subject_id, c.open FROM open_counts c
-         WHERE (c.subject_kind, c.subject_id) IN (SELECT * FROM unnest($1::text[], $2::uuid[]))
-         ORDER BY c.subject_kind, c.subject_id FOR NO KEY UPDATE",
-        &kinds,
-        &ids
-    )
-    .fetch_all(conn)
-    .await?;
-    rows.into_iter()
-        .map(|row| {
-            let subject = match row.subject_kind.as_str() {
-                "tenant" => Subject::Tenant(TenantId::from_uuid(row.subject_id)),
-                _ => Subject::User(UserId::from_uuid(row.subject_id)),
-            };
-            let bad =
-                PgError::BadRow { table: "open_counts", column: "open", id: row.subject_id.to_string() };
-            Ok((subject, u32::try_from(row.open).map_err(|_| bad)?))
-        })
-        .collect()
-}
-
-fn columns<'a>(subjects: impl Iterator<Item = &'a Subject>) -> (Vec<String>, Vec<Uuid>) {
+pub(crate) fn columns<'a>(subjects: impl Iterator<Item = &'a Subject>) -> (Vec<String>, Vec<Uuid>) {
     subjects.map(|s| s.columns()).map(|(kind, id)| (kind.to_owned(), id)).unzip()
 }
 
@@ -148,31 +90,6 @@ impl OpenCounts {
     pub fn open(&self, subject: Subject) -> u32 {
         self.0.get(&subject).map_or(0, |count| count.open)
     }
-}
-
-/// Writes what was added.
-///
-/// # Errors
-/// When the statement fails.
-pub async fn write_open(conn: &mut PgConnection, counts: &OpenCounts) -> Result<(), PgError> {
-    let changed: Vec<_> = counts.0.iter().filter(|(_, count)| count.added > 0).collect();
-    if changed.is_empty() {
-        return Ok(());
-    }
-    let (kinds, ids) = columns(changed.iter().map(|(subject, _)| *subject));
-    let added: Vec<i32> =
-        changed.iter().map(|(_, count)| i32::try_from(count.added).unwrap_or(i32::MAX)).collect();
-    let updated = sqlx::query!(
-        "UPDATE open_counts c SET open = c.open + d.added
-         FROM unnest($1::text[], $2::uuid[], $3::int[]) AS d(kind, id, added)
-         WHERE c.subject_kind = d.kind AND c.subject_id = d.id",
-        &kinds,
-        &ids,
-        &added
-    )
-    .execute(conn)
-    .await?;
-    PgError::expect_rows("open counts: add", changed.len(), updated.rows_affected())
 }
 
 /// Takes ended tasks out of the counts of their tenants and users.

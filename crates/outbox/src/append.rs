@@ -36,6 +36,33 @@ pub const fn shard_of(key: Uuid) -> i16 {
     (key.as_u128() % SHARDS.unsigned_abs() as u128) as i16
 }
 
+/// The arguments of the SQL function `outbox_append`, for an owner that appends in a statement of its own: rows and
+/// messages that come into being together then cost one round trip. It returns how many messages it appended.
+#[derive(Debug)]
+pub struct Columns<'a> {
+    /// The topics' names.
+    pub topics: Vec<&'a str>,
+    /// The keys.
+    pub keys: Vec<Uuid>,
+    /// The payloads.
+    pub payloads: Vec<&'a str>,
+    /// The shards of the keys.
+    pub shards: Vec<i16>,
+}
+
+impl<'a> Columns<'a> {
+    /// Splits messages into columns.
+    #[must_use]
+    pub fn of(events: &'a [NewEvent]) -> Self {
+        Self {
+            topics: events.iter().map(|event| event.topic.as_str()).collect(),
+            keys: events.iter().map(|event| event.key).collect(),
+            payloads: events.iter().map(|event| event.payload.as_str()).collect(),
+            shards: events.iter().map(|event| shard_of(event.key)).collect(),
+        }
+    }
+}
+
 /// Appends messages in the caller's transaction. One statement, however many there are.
 ///
 /// # Errors
@@ -44,22 +71,17 @@ pub async fn append(conn: &mut PgConnection, events: &[NewEvent]) -> Result<(), 
     if events.is_empty() {
         return Ok(());
     }
-    let topics: Vec<&str> = events.iter().map(|event| event.topic.as_str()).collect();
-    let keys: Vec<Uuid> = events.iter().map(|event| event.key).collect();
-    let payloads: Vec<&str> = events.iter().map(|event| event.payload.as_str()).collect();
-    let shards: Vec<i16> = events.iter().map(|event| shard_of(event.key)).collect();
-    let done = sqlx::query!(
-        "INSERT INTO outbox_events (topic, key, payload, shard, created_at, visible_at)
-         SELECT topic, key, payload, shard, (SELECT aiv_now()), (SELECT aiv_now())
-         FROM unnest($1::text[], $2::uuid[], $3::text[], $4::smallint[]) AS event (topic, key, payload, shard)",
+    let Columns { topics, keys, payloads, shards } = Columns::of(events);
+    let appended = sqlx::query_scalar!(
+        r#"SELECT outbox_append($1::text[], $2, $3::text[], $4) AS "appended!""#,
         topics as _,
         &keys,
         payloads as _,
         &shards,
     )
-    .execute(conn)
+    .fetch_one(conn)
     .await?;
-    PgError::expect_rows("append to the outbox", events.len(), done.rows_affected())
+    PgError::expect_rows("append to the outbox", events.len(), appended.unsigned_abs())
 }
 
 #[cfg(test)]

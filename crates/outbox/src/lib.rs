@@ -19,7 +19,7 @@ mod shards;
 mod topic;
 
 pub use age::{audit, depth, oldest_age};
-pub use append::{NewEvent, SHARDS, append, shard_of};
+pub use append::{Columns, NewEvent, SHARDS, append, shard_of};
 pub use claim::{Claimed, ack, claim, extend, release, remove};
 pub use dead_letter::{
     Buried, DeadLetter, DeadLetterId, NewDeadLetter, PARTITION_OF_OUTBOX, bury, dead_letters,

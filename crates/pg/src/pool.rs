@@ -3,9 +3,15 @@
 
 use std::{str::FromStr, time::Duration};
 
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::{
+    Connection as _,
+    postgres::{PgConnectOptions, PgPool, PgPoolOptions},
+};
 
 use crate::error::PgError;
+
+/// How long a connection may have been idle before it is asked whether it lives.
+const IDLE_BEFORE_TEST: Duration = Duration::from_secs(1);
 
 /// How to reach PostgreSQL, and for how long to wait for it.
 #[derive(Clone)]
@@ -63,6 +69,17 @@ pub async fn connect(config: &PgConfig) -> Result<PgPool, PgError> {
         .max_connections(config.max_connections)
         .min_connections(config.max_connections.min(2))
         .acquire_timeout(config.acquire_timeout)
+        // The pool's own test costs a round trip each time. A server that went away and came back is gone for longer
+        // than this, and a connection that was used a moment ago shows in its next statement whether it lives.
+        .test_before_acquire(false)
+        .before_acquire(|conn, meta| {
+            Box::pin(async move {
+                if meta.idle_for >= IDLE_BEFORE_TEST {
+                    conn.ping().await?;
+                }
+                Ok(true)
+            })
+        })
         // Kept for good: opening connections under load is what turns a slow moment into an outage.
         .idle_timeout(None)
         .max_lifetime(None)

@@ -7,6 +7,7 @@
 
 use futures::future::BoxFuture;
 use sqlx::{PgConnection, PgPool};
+use tokio::task::JoinHandle;
 
 use crate::error::PgError;
 
@@ -44,7 +45,7 @@ where
     E: From<PgError> + Send + 'static,
 {
     let pool = pool.clone();
-    let task = tokio::spawn(async move {
+    join(tokio::spawn(async move {
         #[expect(
             clippy::disallowed_methods,
             reason = "this is the one place that may begin: in a task of its own"
@@ -67,7 +68,12 @@ where
                 Err(error)
             }
         }
-    });
+    }))
+    .await
+}
+
+/// Waits for a transaction's task.
+pub(crate) async fn join<T, E: From<PgError>>(task: JoinHandle<Result<T, E>>) -> Result<T, E> {
     match task.await {
         Ok(outcome) => outcome,
         Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
@@ -77,7 +83,7 @@ where
 }
 
 /// A refusal in answer to COMMIT means that it did not happen; a lost or dying server leaves it open.
-fn commit_error(error: sqlx::Error) -> PgError {
+pub(crate) fn commit_error(error: sqlx::Error) -> PgError {
     match PgError::from(error) {
         PgError::Unavailable(cause) | PgError::StatementTimeout(cause) => PgError::CommitUnknown(cause),
         refused => refused,

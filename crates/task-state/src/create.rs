@@ -48,26 +48,31 @@ pub async fn create(conn: &mut PgConnection, tasks: &[NewTask], now: DateTime<Ut
     let prices: Vec<_> = tasks.iter().map(|t| t.price.get()).collect();
     let deadlines: Vec<_> =
         tasks.iter().map(|t| now + TimeDelta::seconds(i64::from(t.deadline_seconds))).collect();
-    // One statement for three tables: an admission is paid for by its round trips.
-    sqlx::query!(
-        "WITH inputs AS (
+    // One statement for three tables and the outbox: an admission is paid for by its round trips.
+    let messages: Vec<NewEvent> = tasks.iter().map(requested).collect();
+    let outbox = outbox::Columns::of(&messages);
+    let appended = sqlx::query_scalar!(
+        r#"WITH inputs AS (
              INSERT INTO generation_inputs
                  (task_id, prompt, negative_prompt, duration_seconds, resolution, aspect_ratio, seed, traceparent, tags)
              SELECT id, prompt, negative_prompt, duration_seconds, resolution, aspect_ratio, seed, traceparent,
-                    ARRAY(SELECT jsonb_array_elements_text(tags::jsonb))
+                    CASE WHEN tags = '[]' THEN '{}' ELSE ARRAY(SELECT jsonb_array_elements_text(tags::jsonb)) END
              FROM unnest($1::uuid[], $10::text[], $11::text[], $12::int[], $13::text[], $14::text[], $15::bigint[],
                          $16::text[], $21::text[])
                   AS i(id, prompt, negative_prompt, duration_seconds, resolution, aspect_ratio, seed, tags, traceparent)),
          history AS (
              INSERT INTO task_events (task_id, version, type, status, stage, attempt_no, at, credits)
-             SELECT id, 1, $18, $17, $19, 0, $20, price FROM unnest($1::uuid[], $7::bigint[]) AS e(id, price))
-         INSERT INTO generation_tasks (id, tenant_id, user_id, project_id, account_id, model, price, submit_deadline_at,
-                                       deadline_at, priority, status, version, created_at, updated_at)
-         SELECT id, tenant_id, user_id, project_id, account_id, model, price, deadline_at, deadline_at, priority, $17, 1,
-                $20, $20
-         FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::text[], $7::bigint[],
-                     $8::timestamptz[], $9::smallint[])
-              AS t(id, tenant_id, user_id, project_id, account_id, model, price, deadline_at, priority)",
+             SELECT id, 1, $18, $17, $19, 0, $20, price FROM unnest($1::uuid[], $7::bigint[]) AS e(id, price)),
+         task AS (
+             INSERT INTO generation_tasks (id, tenant_id, user_id, project_id, account_id, model, price,
+                                           submit_deadline_at, deadline_at, priority, status, version, created_at,
+                                           updated_at)
+             SELECT id, tenant_id, user_id, project_id, account_id, model, price, deadline_at, deadline_at, priority, $17,
+                    1, $20, $20
+             FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::text[], $7::bigint[],
+                         $8::timestamptz[], $9::smallint[])
+                  AS t(id, tenant_id, user_id, project_id, account_id, model, price, deadline_at, priority))
+         SELECT outbox_append($22::text[], $23, $24::text[], $25) AS "appended!""#,
         &ids,
         &tasks.iter().map(|t| t.tenant.as_uuid()).collect::<Vec<_>>(),
         &tasks.iter().map(|t| t.user.as_uuid()).collect::<Vec<_>>(),
@@ -88,12 +93,15 @@ pub async fn create(conn: &mut PgConnection, tasks: &[NewTask], now: DateTime<Ut
         EventType::Created.as_str(),
         Stage::Queued.as_str(),
         now,
-        &tasks.iter().map(|t| t.traceparent.clone()).collect::<Vec<_>>() as _
+        &tasks.iter().map(|t| t.traceparent.clone()).collect::<Vec<_>>() as _,
+        outbox.topics as _,
+        &outbox.keys,
+        outbox.payloads as _,
+        &outbox.shards
     )
-    .execute(&mut *conn)
+    .fetch_one(conn)
     .await?;
-    let messages: Vec<NewEvent> = tasks.iter().map(requested).collect();
-    outbox::append(conn, &messages).await
+    PgError::expect_rows("create: messages", tasks.len(), appended.unsigned_abs())
 }
 
 /// The nudge to the schedulers. It names the task and its version; the reader loads everything else again.

@@ -7,7 +7,7 @@ use domain::{
     AccountId, Credits, ModelName, ProviderAccountId, TaskId, TenantId, UserId, WorkerId,
     task::{Attempt, Event, Inputs, JobHandle, Seen},
 };
-use ledger::{OpenCounts, Subject};
+use ledger::Subject;
 use pg::{PgConnection, PgError};
 use testkit::TestDb;
 
@@ -77,10 +77,10 @@ async fn all_transitions_but_the_last_are_hot_updates() {
                 traceparent: None,
             };
             let now = pg::now(conn).await?;
-            let mut open: OpenCounts =
-                ledger::lock_open(conn, &[Subject::Tenant(tenant), Subject::User(user)]).await?;
-            open.try_add((tenant, 1), (user, 1)).unwrap();
-            ledger::write_open(conn, &open).await?;
+            let subjects = [Subject::Tenant(tenant), Subject::User(user)];
+            let mut admission = ledger::lock_admission(conn, &[], &subjects).await?;
+            admission.open.try_add((tenant, 1), (user, 1)).unwrap();
+            ledger::write_admission(conn, admission).await?;
             create(conn, &[new], now).await?;
 
             let first = claimed(conn, task, 1).await;

@@ -7,7 +7,7 @@ use redis::Value;
 
 use crate::{
     Admission, BucketState, Control, ControlError, InflowCharge, IpCharge, RefusedBy, StoredAnswer,
-    instance::parse,
+    instance::{command, parse},
     script::{Call, Script},
 };
 
@@ -57,6 +57,10 @@ impl Control {
     }
 
     fn inflow_call(&self, charge: &InflowCharge) -> Call {
+        if let (Some(replay), true) = (&charge.replay, charge.checks.is_empty()) {
+            // No bucket is to be charged, so there is nothing for a script to decide.
+            return command("GET").arg(self.keys().replay(charge.tenant, replay.user, &replay.hash));
+        }
         let mut keys = Vec::with_capacity(1 + charge.checks.len());
         keys.push(match &charge.replay {
             Some(replay) => self.keys().replay(charge.tenant, replay.user, &replay.hash),
@@ -85,14 +89,18 @@ pub(crate) fn bucket_args(call: Call, charge: &InflowCharge) -> Call {
 }
 
 fn read_inflow(reply: Value, checks: usize) -> Result<Admission, ControlError> {
-    let Value::Array(parts) = reply else { return Err(unexpected()) };
+    let parts = match reply {
+        Value::Array(parts) => parts,
+        // The answers of a plain GET.
+        Value::Nil if checks == 0 => return Ok(Admission::Granted(Vec::new())),
+        Value::BulkString(json) if checks == 0 => return read_replay(&json),
+        _ => return Err(unexpected()),
+    };
     let mut parts = parts.into_iter();
     let code: u8 = parse(parts.next().ok_or_else(unexpected)?)?;
     if code == 0 {
         let json: String = parse(parts.next().ok_or_else(unexpected)?)?;
-        let answer: StoredAnswer =
-            serde_json::from_str(&json).map_err(|error| ControlError::Protocol(error.to_string()))?;
-        return Ok(Admission::Replay(answer));
+        return read_replay(json.as_bytes());
     }
     let numbers: Vec<u64> = parts.map(parse).collect::<Result<_, _>>()?;
     // Scripts count from 1.
@@ -117,6 +125,12 @@ fn read_inflow(reply: Value, checks: usize) -> Result<Admission, ControlError> {
         (3, [by]) => Ok(Admission::CostAboveCapacity { check: check(*by) }),
         _ => Err(unexpected()),
     }
+}
+
+fn read_replay(json: &[u8]) -> Result<Admission, ControlError> {
+    let answer: StoredAnswer =
+        serde_json::from_slice(json).map_err(|error| ControlError::Protocol(error.to_string()))?;
+    Ok(Admission::Replay(answer))
 }
 
 /// The wait, if the address is refused.
@@ -334,8 +348,12 @@ mod tests {
                 Ok(Admission::Replay(answer.clone()))
             );
         }
-        let others = ReplayKey { user: UserId::generate(), ..replay };
-        assert!(matches!(corner.control.admit(with(others)).await, Ok(Admission::Granted(_))));
+        let others = ReplayKey { user: UserId::generate(), ..replay.clone() };
+        assert!(matches!(corner.control.admit(with(others.clone())).await, Ok(Admission::Granted(_))));
+
+        let unlimited = |replay| InflowCharge { replay: Some(replay), checks: Vec::new(), tenant, ip: None };
+        assert_eq!(corner.control.admit(unlimited(replay)).await, Ok(Admission::Replay(answer)));
+        assert_eq!(corner.control.admit(unlimited(others)).await, Ok(Admission::Granted(Vec::new())));
     }
 
     #[tokio::test]

@@ -254,7 +254,7 @@ mod tests {
         let (ada, bob) = (world.user(100).await, world.user(100).await);
         let mut holder = world.db.pool.acquire().await.unwrap();
         let mut transaction = holder.begin().await.unwrap();
-        ledger::lock(&mut transaction, &[ada.principal.account]).await.unwrap();
+        ledger::lock_admission(&mut transaction, &[ada.principal.account], &[]).await.unwrap();
 
         let blocked = process.submit(&ada, process.request("a cat", 1), Some("K"));
         let free = async {
@@ -276,7 +276,7 @@ mod tests {
         let ada = world.user(100).await;
         let mut holder = world.db.pool.acquire().await.unwrap();
         let mut transaction = holder.begin().await.unwrap();
-        ledger::lock(&mut transaction, &[ada.principal.account]).await.unwrap();
+        ledger::lock_admission(&mut transaction, &[ada.principal.account], &[]).await.unwrap();
         let submits = (0..5).map(|_| process.submit(&ada, process.request("a cat", 1), None));
         for outcome in join_all(submits).await {
             assert_eq!(outcome, Err(SubmitError::UNAVAILABLE));

@@ -3,8 +3,8 @@
 
 use domain::{AccountId, Credits, GrantId, TaskId, TenantId, UserId};
 use ledger::{
-    AccountOwner, Balance, GrantOutcome, Ledger, NewGrant, OpenCounts, Settlement, SettlementKind, Subject,
-    end_open, grant::GrantError, lock, lock_open, open_account, settle, write_holds, write_open,
+    AccountOwner, Balance, GrantOutcome, Ledger, NewGrant, Settlement, SettlementKind, Subject, end_open,
+    grant::GrantError, lock_admission, open_account, settle, write_admission,
 };
 use pg::{PgError, PgPool};
 use testkit::TestDb;
@@ -48,9 +48,9 @@ async fn funded(pool: &PgPool, grants: &[(i64, i32)]) -> AccountId {
 async fn hold(pool: &PgPool, account: AccountId, task: TaskId, amount: i64) -> bool {
     pg::transact(pool, move |conn| {
         Box::pin(async move {
-            let mut funds = lock(conn, &[account]).await?;
-            let held = funds.try_hold(account, task, credits(amount)).is_ok();
-            write_holds(conn, funds).await?;
+            let mut admission = lock_admission(conn, &[account], &[]).await?;
+            let held = admission.funds.try_hold(account, task, credits(amount)).is_ok();
+            write_admission(conn, admission).await?;
             Ok::<_, PgError>(held)
         })
     })
@@ -144,9 +144,9 @@ async fn a_second_hold_for_one_task_is_refused_whole() {
     assert!(hold(&db.pool, account, task, 10).await);
     let again = pg::transact(&db.pool, move |conn| {
         Box::pin(async move {
-            let mut funds = lock(conn, &[account]).await?;
-            funds.try_hold(account, task, credits(10)).unwrap();
-            write_holds(conn, funds).await
+            let mut admission = lock_admission(conn, &[account], &[]).await?;
+            admission.funds.try_hold(account, task, credits(10)).unwrap();
+            write_admission(conn, admission).await
         })
     })
     .await
@@ -181,10 +181,10 @@ async fn open_counts_are_exact_under_races_and_never_negative() {
         tokio::spawn(async move {
             pg::transact(&pool, move |conn| {
                 Box::pin(async move {
-                    let mut counts: OpenCounts =
-                        lock_open(conn, &[Subject::Tenant(tenant), Subject::User(user)]).await?;
-                    let fits = counts.try_add((tenant, 100), (user, 6)).is_ok();
-                    write_open(conn, &counts).await?;
+                    let subjects = [Subject::Tenant(tenant), Subject::User(user)];
+                    let mut admission = lock_admission(conn, &[], &subjects).await?;
+                    let fits = admission.open.try_add((tenant, 100), (user, 6)).is_ok();
+                    write_admission(conn, admission).await?;
                     Ok::<_, PgError>(fits)
                 })
             })

@@ -8,7 +8,7 @@ use domain::{
     WorkerId,
     task::{Attempt, Event, Inputs, JobHandle, Seen},
 };
-use ledger::{AccountOwner, Balance, Ledger, NewGrant, OpenCounts, Subject, grant::GrantError};
+use ledger::{AccountOwner, Balance, Ledger, NewGrant, Subject, grant::GrantError};
 use pg::{PgError, Violation};
 use task_state::{
     Claim, ClaimOutcome, Move, MoveOutcome, NewTask, TaskRecord, TaskState, TaskStateConfig, create,
@@ -76,16 +76,14 @@ impl Harness {
         pg::transact(&self.db.pool, move |conn| {
             Box::pin(async move {
                 let now = pg::now(conn).await?;
-                let mut funds = ledger::lock(conn, &[account]).await?;
-                let mut open: OpenCounts =
-                    ledger::lock_open(conn, &[Subject::Tenant(tenant), Subject::User(user)]).await?;
+                let subjects = [Subject::Tenant(tenant), Subject::User(user)];
+                let mut admission = ledger::lock_admission(conn, &[account], &subjects).await?;
                 for task in &tasks {
-                    funds.try_hold(account, task.task, task.price).unwrap();
-                    open.try_add((tenant, u32::MAX), (user, u32::MAX)).unwrap();
+                    admission.funds.try_hold(account, task.task, task.price).unwrap();
+                    admission.open.try_add((tenant, u32::MAX), (user, u32::MAX)).unwrap();
                 }
                 create(conn, &tasks, now).await?;
-                ledger::write_holds(conn, funds).await?;
-                ledger::write_open(conn, &open).await
+                ledger::write_admission(conn, admission).await
             })
         })
         .await
