@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use domain::{Credits, KeyId, Scope, TenantId, UserId};
 
-use crate::config::env::CONFIG_FILE;
+use crate::{commands::bench::args::BenchArgs, config::env::CONFIG_FILE};
 
 /// Accepts, schedules, follows and bills AI video generations for the users of a product.
 ///
@@ -40,6 +40,10 @@ pub(crate) enum Command {
     /// It only reads, and may run beside a working deployment. Exit code 0: every invariant holds. 1: there are
     /// violations. 2: it came to no result, because the configuration is faulty or PostgreSQL or Redis is away.
     Audit,
+    /// Measure how fast it is on this machine: submits, reads, end to end, start latency.
+    ///
+    /// Progress goes to standard error, figures to standard output. Exit code 0: all was measured and nothing failed.
+    Bench(BenchArgs),
     /// Manage tenants, users, API keys and credits.
     #[command(subcommand)]
     Admin(AdminCommand),

@@ -2,6 +2,7 @@
 
 pub(crate) mod admin;
 mod audit;
+pub(crate) mod bench;
 mod check_config;
 pub(crate) mod migrate;
 mod mock_provider;
@@ -29,6 +30,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Openapi => openapi::openapi(),
         Command::CheckConfig => check_config::check_config(file)?,
         Command::Audit => return Ok(audit::audit(file).await),
+        Command::Bench(args) => return bench::bench(file, args).await,
         Command::Admin(command) => admin::admin(file, command).await?,
     }
     Ok(ExitCode::SUCCESS)

@@ -16,7 +16,7 @@ mod seed;
 mod server_user;
 mod services;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use catalogue::ProviderKind;
@@ -35,6 +35,18 @@ use crate::{
     serve::{Listeners, Platform},
     signals, telemetry,
 };
+
+pub(crate) use self::{process::tail, programs::redis_server};
+
+/// Ends the servers of a folder whose demo is gone, and returns where PostgreSQL's files lie if not in the folder.
+///
+/// # Errors
+/// When the demo is not gone, or the folder cannot be read.
+pub(crate) async fn end_servers(folder: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let place = Place::take(folder)?;
+    services::stop(&place).await;
+    postgres::files_elsewhere(&place)
+}
 
 /// What must stay secret and stay the same.
 #[derive(Serialize, Deserialize)]

@@ -97,6 +97,11 @@ async fn home(place: &Place, user: &ServerUser) -> anyhow::Result<PathBuf> {
     Ok(home)
 }
 
+/// The folder of the data where it is not the demo's own.
+pub(super) fn files_elsewhere(place: &Place) -> anyhow::Result<Option<PathBuf>> {
+    Ok(place.kept::<PathBuf>("postgres-home.json")?.filter(|home| home != place.root()))
+}
+
 /// Makes the cluster under another name and renames it, so that one cut off in the middle is never taken for whole.
 async fn initialise(
     programs: &PostgresPrograms,

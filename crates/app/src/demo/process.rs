@@ -133,7 +133,7 @@ pub(super) fn spawn_server(command: &mut Command, log: &Path) -> io::Result<(Chi
 }
 
 /// The end of a log, for a message that says why a server did not start.
-pub(super) fn tail(log: &Path) -> String {
+pub(crate) fn tail(log: &Path) -> String {
     let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(12)..].join("\n")

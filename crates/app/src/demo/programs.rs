@@ -93,7 +93,7 @@ fn candidates() -> Vec<PostgresPrograms> {
 ///
 /// # Errors
 /// When there is neither.
-pub(super) fn redis_server() -> anyhow::Result<PathBuf> {
+pub(crate) fn redis_server() -> anyhow::Result<PathBuf> {
     on_path("redis-server")
         .or_else(|| on_path("valkey-server"))
         .context("redis-server was not found: run scripts/install.sh demo")

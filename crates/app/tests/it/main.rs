@@ -1,6 +1,7 @@
 //! What no single crate can test: the shape of the workspace, and the real binary as a process.
 
 mod arrows;
+mod bench;
 mod chaos;
 mod commands;
 mod crashes;
