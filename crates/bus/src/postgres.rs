@@ -48,6 +48,7 @@ impl Bus for PostgresBus {
     ) -> Result<(), BusError> {
         let _consuming = self.hints.consume(topic);
         let mut recovery = RECOVERY_MIN;
+        let complaints = domain::complaints::Complaints::new();
         while !shutdown.is_cancelled() {
             let started = Instant::now();
             // Armed before the look: a message committed right after it still rings.
@@ -67,7 +68,9 @@ impl Bus for PostgresBus {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%topic, error = %crate::deliver::chain(&error), "the queue cannot be read");
+                    if let Some(silent) = complaints.complain(std::time::Instant::now()) {
+                        tracing::warn!(%topic, silent, error = %crate::deliver::chain(&error), "the queue cannot be read");
+                    }
                     status.failed(&error);
                     let _ = shutdown.run_until_cancelled(sleep(recovery)).await;
                     recovery = RECOVERY_MAX.min(recovery * 2);

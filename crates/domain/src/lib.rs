@@ -6,6 +6,7 @@
 
 pub mod callback;
 pub mod clock;
+pub mod complaints;
 pub mod credits;
 pub mod error_code;
 pub mod failure;

@@ -4,7 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use control::{DispatchPause, Sent};
 use domain::{
-    ProviderAccountId, metric,
+    ProviderAccountId,
+    complaints::Complaints,
+    metric,
     task::{Event, JobHandle},
 };
 use provider_adapter::SubmitOutcome;
@@ -51,7 +53,10 @@ impl Worker {
                     return Stage::Over;
                 }
                 Err(error) => {
-                    tracing::warn!(attempt = %owned.name(), %error, "an attempt could not be closed")
+                    static AWAY: Complaints = Complaints::new();
+                    if let Some(silent) = AWAY.complain(std::time::Instant::now()) {
+                        tracing::warn!(attempt = %owned.name(), silent, %error, "an attempt could not be closed");
+                    }
                 }
             }
             tokio::select! {
@@ -70,7 +75,10 @@ impl Worker {
                 Ok(true) => return,
                 Ok(false) => return self.cancel_stray(owned, job).await,
                 Err(error) => {
-                    tracing::warn!(attempt = %owned.name(), %error, "a job's handle could not be stored and will be again");
+                    static AWAY: Complaints = Complaints::new();
+                    if let Some(silent) = AWAY.complain(std::time::Instant::now()) {
+                        tracing::warn!(attempt = %owned.name(), silent, %error, "a job's handle could not be stored and will be again");
+                    }
                 }
             }
             tokio::select! {

@@ -2,7 +2,8 @@
 //!
 //! A loop takes no input: a pass looks at the stores and does what is missing, so that running it twice, late or
 //! on two machines does no harm. A nudge only makes the next pass come sooner. Whoever asks "is this process
-//! alive?" reads this table: alive means that every loop came round lately, not that the process exists.
+//! alive?" reads this table: alive means that every loop came round lately, not that the process exists. Whoever asks
+//! "does it work?" reads it too: a pass that failed is no progress, a pass that found nothing to do is.
 
 use std::{
     borrow::Cow,
@@ -13,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use domain::metric;
+use domain::{complaints::Complaints, metric};
 use futures::FutureExt;
 use serde::Serialize;
 use tokio::{sync::Notify, time::Instant};
@@ -105,19 +106,31 @@ impl Loops {
     /// The loops that have not come round for longer than `limit`.
     #[must_use]
     pub fn stalled(&self, limit: Duration) -> Vec<LoopName> {
+        self.older_than(limit, |entry| entry.last_run)
+    }
+
+    /// The loops of which no pass has gone well for longer than `limit`: they stand still, or come round in vain.
+    #[must_use]
+    pub fn without_progress(&self, limit: Duration) -> Vec<LoopName> {
+        self.older_than(limit, |entry| entry.last_success)
+    }
+
+    fn older_than(&self, limit: Duration, instant: impl Fn(&Entry) -> Instant) -> Vec<LoopName> {
         let now = Instant::now();
         self.entries()
             .iter()
-            .filter(|(_, entry)| now.saturating_duration_since(entry.last_run) > limit)
+            .filter(|(_, entry)| now.saturating_duration_since(instant(entry)) > limit)
             .map(|(name, _)| name.clone())
             .collect()
     }
 
-    /// Sets the idle gauge of every loop.
+    /// Sets the gauges of every loop.
     pub fn export_metrics(&self) {
         for report in self.report() {
-            metrics::gauge!(metric::LOOP_IDLE_SECONDS, "loop" => report.name.into_owned())
-                .set(report.idle_seconds);
+            let name = report.name.into_owned();
+            metrics::gauge!(metric::LOOP_IDLE_SECONDS, "loop" => name.clone()).set(report.idle_seconds);
+            metrics::gauge!(metric::LOOP_SINCE_PROGRESS_SECONDS, "loop" => name)
+                .set(report.since_success_seconds);
         }
     }
 }
@@ -152,8 +165,8 @@ const fn failure_pause(failures: u32) -> Duration {
     }
 }
 
-/// Runs `pass` by timer and nudge until the shutdown. A failed pass is logged, noted and tried again after a pause
-/// that grows.
+/// Runs `pass` by timer and nudge until the shutdown. A failed pass is noted, logged unless that was done a moment ago,
+/// and tried again after a pause that grows.
 pub(crate) async fn run<F, Fut>(loops: &Loops, rhythm: Rhythm<'_>, shutdown: &CancellationToken, mut pass: F)
 where
     F: FnMut() -> Fut,
@@ -162,6 +175,7 @@ where
     let Rhythm { name, every, nudge } = rhythm;
     loops.register(name.clone());
     let mut failures: u32 = 0;
+    let complaints = Complaints::new();
     loop {
         // A pass is cut off by the shutdown: it is idempotent, and whoever comes next repeats it.
         let result = tokio::select! {
@@ -181,7 +195,9 @@ where
             }
             Err(error) => {
                 failures = failures.saturating_add(1);
-                tracing::warn!(r#loop = %name, failures, %error, "a pass failed and will be repeated");
+                if let Some(silent) = complaints.complain(Instant::now().into_std()) {
+                    tracing::warn!(r#loop = %name, failures, silent, %error, "a pass failed and will be repeated");
+                }
                 failure_pause(failures)
             }
         };
@@ -242,5 +258,19 @@ mod tests {
         tokio::time::advance(Duration::from_secs(31)).await;
         loops.ran("well", Ok(()));
         assert_eq!(loops.stalled(Duration::from_secs(30)), ["stuck"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_that_fails_comes_round_without_progress_and_one_that_finds_nothing_to_do_is_progress() {
+        let loops = Loops::default();
+        loops.register("in vain".into());
+        loops.register("idle".into());
+        tokio::time::advance(Duration::from_secs(31)).await;
+        loops.ran("in vain", Err(&"Redis is away".into()));
+        loops.ran("idle", Ok(()));
+        assert_eq!(loops.stalled(Duration::from_secs(30)), [] as [&str; 0]);
+        assert_eq!(loops.without_progress(Duration::from_secs(30)), ["in vain"]);
+        loops.ran("in vain", Ok(()));
+        assert_eq!(loops.without_progress(Duration::from_secs(30)), [] as [&str; 0]);
     }
 }

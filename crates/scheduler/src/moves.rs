@@ -6,7 +6,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::task::{Event, Refusal};
+use domain::{
+    complaints::Complaints,
+    task::{Event, Refusal},
+};
 use task_state::{Move, MoveDetail, MoveOutcome, TaskRecord};
 
 use crate::{
@@ -54,7 +57,10 @@ impl Worker {
                     return Moved::Otherwise(Stage::Over);
                 }
                 Err(error) => {
-                    tracing::warn!(attempt = %owned.name(), %error, "a move could not be written and is asked for again");
+                    static AWAY: Complaints = Complaints::new();
+                    if let Some(silent) = AWAY.complain(std::time::Instant::now()) {
+                        tracing::warn!(attempt = %owned.name(), silent, %error, "a move could not be written and is asked for again");
+                    }
                 }
             }
             tokio::select! {

@@ -7,7 +7,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::task::JobHandle;
+use domain::{complaints::Complaints, task::JobHandle};
 use provider_adapter::{CancelOutcome, Observation, Provider};
 use task_state::AttemptOutcome;
 use tokio::time::Instant;
@@ -34,7 +34,12 @@ pub(crate) async fn outlive(worker: &Arc<Worker>, owned: &Arc<Owned>) -> Stage {
                 worker.through(owned, control::Sent::Yes);
                 return Stage::Over;
             }
-            Err(error) => tracing::warn!(attempt = %owned.name(), %error, "an attempt could not be read"),
+            Err(error) => {
+                static AWAY: Complaints = Complaints::new();
+                if let Some(silent) = AWAY.complain(std::time::Instant::now()) {
+                    tracing::warn!(attempt = %owned.name(), silent, %error, "an attempt could not be read");
+                }
+            }
         }
         tokio::select! {
             () = owned.lost.cancelled() => return Stage::Lost,

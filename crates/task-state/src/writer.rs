@@ -15,7 +15,10 @@ use std::{
     time::Duration,
 };
 
-use domain::task::{Event, TaskState as State};
+use domain::{
+    complaints::Complaints,
+    task::{Event, TaskState as State},
+};
 use pg::PgError;
 use tokio::sync::{mpsc, oneshot};
 
@@ -219,7 +222,10 @@ async fn settle_known(
             return Vec::new();
         }
         Err(error) => {
-            tracing::warn!(error = %error, moves = asked.len(), "moves go the long way");
+            static TROUBLE: Complaints = Complaints::new();
+            if let Some(silent) = TROUBLE.complain(std::time::Instant::now()) {
+                tracing::warn!(error = %error, moves = asked.len(), silent, "moves go the long way");
+            }
             return asked;
         }
     };
@@ -237,7 +243,10 @@ async fn settle_known(
 }
 
 fn unavailable(asked: Vec<Asked>, cause: &sqlx::Error) {
-    tracing::warn!(error = %cause, moves = asked.len(), "moves wait: PostgreSQL is away");
+    static AWAY: Complaints = Complaints::new();
+    if let Some(silent) = AWAY.complain(std::time::Instant::now()) {
+        tracing::warn!(error = %cause, moves = asked.len(), silent, "moves wait: PostgreSQL is away");
+    }
     for asked in asked {
         let _ = asked.answer.send(Err(PgError::Unavailable(sqlx::Error::PoolTimedOut).into()));
     }
@@ -257,7 +266,10 @@ async fn write_long(shared: &Arc<Shared>, batch: Vec<Asked>) {
         // A bad element refuses only itself, a lock that is not to be had splits the batch, and a lost answer to
         // COMMIT is cleared up by asking again: each move is fenced, so a second run of one that happened is told so.
         Err(error) => {
-            tracing::warn!(error = %error, moves = moves.len(), "a batch of moves is written one by one");
+            static TROUBLE: Complaints = Complaints::new();
+            if let Some(silent) = TROUBLE.complain(std::time::Instant::now()) {
+                tracing::warn!(error = %error, moves = moves.len(), silent, "a batch of moves is written one by one");
+            }
             for Asked { wish, answer, .. } in batch {
                 let outcome = write_together(shared, Arc::from([wish.clone()])).await;
                 let outcome = outcome.map(|mut one| one.pop().unwrap_or(MoveOutcome::Missing));

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use domain::TaskId;
+use domain::{TaskId, complaints::Complaints};
 use pg::PgError;
 use task_state::TaskRecord;
 
@@ -38,14 +38,20 @@ impl Writer {
             }
             PgError::LockTimeout(_) => self.side_step(batch, at).await,
             PgError::Unavailable(_) | PgError::StatementTimeout(_) => {
-                tracing::warn!(%error, submits = batch.len(), "submits were not stored");
+                static AWAY: Complaints = Complaints::new();
+                if let Some(silent) = AWAY.complain(std::time::Instant::now()) {
+                    tracing::warn!(%error, submits = batch.len(), silent, "submits were not stored");
+                }
                 refuse(batch, &SubmitError::UNAVAILABLE);
             }
             PgError::Constraint { .. }
             | PgError::UnexpectedRows { .. }
             | PgError::BadRow { .. }
             | PgError::Statement(_) => {
-                tracing::warn!(%error, submits = batch.len(), "a batch failed; trying each submit by itself");
+                static TROUBLE: Complaints = Complaints::new();
+                if let Some(silent) = TROUBLE.complain(std::time::Instant::now()) {
+                    tracing::warn!(%error, submits = batch.len(), silent, "a batch failed; trying each submit by itself");
+                }
                 for waiting in batch {
                     self.alone(waiting).await;
                 }

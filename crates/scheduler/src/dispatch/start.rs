@@ -6,6 +6,7 @@ use catalogue::AccountSpec;
 use control::{Lease, Park, ReadyTask, Renewal, Sent, SlotRef};
 use domain::{
     AttemptRef, TaskId,
+    complaints::Complaints,
     model::Model,
     task::Attempt,
     wait::{Wait, WaitDetail, WaitReason},
@@ -120,7 +121,10 @@ async fn launch(
     let leased: HashMap<TaskId, Renewal> = match put {
         Ok(renewals) => leases.iter().map(|lease| lease.task).zip(renewals).collect(),
         Err(error) => {
-            tracing::warn!(%error, tasks = leases.len(), "without leases nothing is submitted");
+            static AWAY: Complaints = Complaints::new();
+            if let Some(silent) = AWAY.complain(std::time::Instant::now()) {
+                tracing::warn!(%error, tasks = leases.len(), silent, "without leases nothing is submitted");
+            }
             HashMap::new()
         }
     };
