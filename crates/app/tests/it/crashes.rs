@@ -12,13 +12,13 @@ const TASKS: usize = 200;
 const RECOVERY_MAX: Duration = Duration::from_secs(90);
 
 /// Waits until the provider has seen as many submits.
-async fn wait_for_submits(provider: &Client, count: u64) {
+pub(crate) async fn wait_for_submits(provider: &Client, count: u64) {
     let seen = async || provider.get("/_control/stats").await["submits"].as_u64() >= Some(count);
     testkit::wait_until("submits at the provider", Duration::from_secs(30), seen).await;
 }
 
 /// All of them succeed, each had one job alive at most, and every invariant holds.
-async fn assert_all_succeed(demo: &Demo, client: &Client, tasks: &[String]) {
+pub(crate) async fn assert_all_succeed(demo: &Demo, client: &Client, tasks: &[String]) {
     let ends = client.ends_of(tasks, RECOVERY_MAX).await;
     let wrong: Vec<_> = ends.iter().filter(|end| end["status"] != "SUCCEEDED").collect();
     assert!(wrong.is_empty(), "{} of {} did not succeed, such as {}", wrong.len(), ends.len(), wrong[0]);
@@ -33,7 +33,7 @@ async fn assert_all_succeed(demo: &Demo, client: &Client, tasks: &[String]) {
 }
 
 /// Long enough that the crash finds jobs under way.
-async fn slow_jobs(demo: &Demo) {
+pub(crate) async fn slow_jobs(demo: &Demo) {
     let (status, _) = demo
         .provider()
         .ask(Method::PUT, "/_control/models/mock-fast", Some(&json!({ "duration_ms": 3_000 })))

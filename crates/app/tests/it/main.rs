@@ -8,3 +8,4 @@ mod crashes;
 mod demo;
 mod faults;
 mod harness;
+mod processes;
