@@ -45,7 +45,7 @@ pub struct ApiConfig {
     pub ip_window: Option<IpWindow>,
     /// Wrong credentials per address. None is unlimited.
     pub failed_auth: Option<FailedAuth>,
-    /// Seconds between two comments on an idle stream.
+    /// Seconds between two comments on a stream, be it quiet or busy.
     pub stream_comment_seconds: u64,
     /// Seconds after which a stream reads PostgreSQL again although nothing was announced.
     pub stream_reread_seconds: u64,

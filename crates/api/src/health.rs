@@ -52,6 +52,8 @@ pub struct LoopReadiness {
     pub name: String,
     /// Seconds since its last pass ended; null before the first.
     pub idle_seconds: Option<u64>,
+    /// Seconds since a pass last went well, or since the start. A pass that finds nothing to do goes well.
+    pub since_progress_seconds: u64,
     /// Why its last pass failed.
     pub last_error: Option<String>,
 }

@@ -1,7 +1,8 @@
 //! Whether this process can do its work, for `/healthz`, `/readyz` and the header `AIVideo-Degraded`.
 //!
-//! Alive means that the loops come round, not that the process exists. Not ready means that a role cannot work at
-//! all: PostgreSQL is gone, or the scheduler has made no progress. Everything else is named as degraded.
+//! Alive means that the loops come round, not that the process exists; one whose passes fail because a store is away
+//! is alive, for starting it again would not bring the store back. Not ready means that a role cannot work at all:
+//! PostgreSQL is gone, or the scheduler has made no progress. Everything else is named as degraded.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -18,7 +19,7 @@ use scheduler::Loops;
 
 use crate::cli::Role;
 
-/// A scheduler whose loops stand still for longer than this makes no progress.
+/// A scheduler with a loop that achieves nothing for longer than this cannot work.
 const PROGRESS_MAX: Duration = Duration::from_secs(30);
 /// A process whose loops stand still for longer than this is better started again.
 const ALIVE_MAX: Duration = Duration::from_secs(120);
@@ -81,11 +82,27 @@ impl Health {
         answer
     }
 
-    fn standing_still(&self, limit: Duration) -> Result<(), String> {
+    /// Whether everything comes round, be it in vain.
+    fn comes_round(&self, limit: Duration) -> Result<(), String> {
         let Some(progress) = &self.progress else { return Ok(()) };
         let stalled = progress.loops.stalled(limit);
         if !stalled.is_empty() {
-            return Err(format!("no progress in {}", stalled.join(", ")));
+            return Err(format!("{} stands still", stalled.join(", ")));
+        }
+        let idle = progress.consumer.idle_for().is_some_and(|idle| idle > limit);
+        // The consumer counts only what went well. One that says why it did not is at it.
+        if idle && progress.consumer.last_error().is_none() {
+            return Err("the queue's consumer stands still".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether everything has achieved something lately, be it to find nothing to do.
+    fn makes_progress(&self, limit: Duration) -> Result<(), String> {
+        let Some(progress) = &self.progress else { return Ok(()) };
+        let fruitless = progress.loops.without_progress(limit);
+        if !fruitless.is_empty() {
+            return Err(format!("no progress in {}", fruitless.join(", ")));
         }
         if progress.consumer.idle_for().is_some_and(|idle| idle > limit) {
             return Err("no progress in the queue's consumer".to_owned());
@@ -113,7 +130,7 @@ impl HealthSource for Health {
     }
 
     fn alive(&self) -> Result<(), String> {
-        self.standing_still(ALIVE_MAX)
+        self.comes_round(ALIVE_MAX)
     }
 
     async fn ready(&self, role: Option<&str>) -> Option<Readiness> {
@@ -125,7 +142,7 @@ impl HealthSource for Health {
         let database = self.database().await;
         let of = |role: Role| {
             let works = match role {
-                Role::Scheduler => database.clone().and_then(|()| self.standing_still(PROGRESS_MAX)),
+                Role::Scheduler => database.clone().and_then(|()| self.makes_progress(PROGRESS_MAX)),
                 Role::Api | Role::Relay => database.clone(),
             };
             RoleReadiness { role: role.name().to_owned(), ready: works.is_ok(), reason: works.err() }
@@ -136,6 +153,7 @@ impl HealthSource for Health {
                 let shown = progress.loops.report().into_iter().map(|report| LoopReadiness {
                     name: report.name.into_owned(),
                     idle_seconds: (report.passes > 0).then_some(whole_seconds(report.idle_seconds)),
+                    since_progress_seconds: whole_seconds(report.since_success_seconds),
                     last_error: report.last_error,
                 });
                 shown.collect()

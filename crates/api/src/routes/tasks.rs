@@ -1,6 +1,7 @@
 //! Tasks: one, many, cancel, follow.
 
 pub(crate) mod cancel;
+mod comments;
 pub(crate) mod events;
 pub(crate) mod get;
 pub(crate) mod list;

@@ -196,6 +196,34 @@ async fn a_client_that_stops_reading_holds_up_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_never_reads_is_cut_when_its_buffer_stays_full() {
+    let api = Api::with(quick()).await;
+    let someone = api.someone("pro").await;
+    let task = api.task(&someone).await;
+    let attempt = api.claim(task).await;
+    api.observe(task, attempt, Seen::Running).await;
+    let never_read = open(&api, task, &someone, None).await;
+    assert_eq!(never_read.status(), StatusCode::OK);
+    // More than the buffer holds.
+    for percent in 1..=60 {
+        let change = Change {
+            tenant: someone.tenant,
+            task,
+            version: 3,
+            kind: "progress".to_owned(),
+            progress: Some(percent),
+        };
+        api.control.publish(&[change]).await.unwrap();
+    }
+    testkit::wait_until("its place to be free", Duration::from_secs(30), async || {
+        open(&api, task, &someone, None).await.status() == StatusCode::OK
+    })
+    .await;
+    let told = Stream::new(never_read).rest().await;
+    assert!(told.len() < 60, "everything was kept for a client that does not read");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_stops_says_when_to_come_back() {
     let api = Api::new().await;
     let someone = api.someone("pro").await;

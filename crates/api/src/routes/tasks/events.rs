@@ -14,7 +14,7 @@ use axum::{
     extract::State,
     response::{
         IntoResponse, Response,
-        sse::{Event, KeepAlive, Sse},
+        sse::{Event, Sse},
     },
 };
 use domain::{TaskId, metric, task::TaskSnapshot};
@@ -37,7 +37,7 @@ use crate::{
     gate::Pass,
     openapi::ItemProblems,
     problem::Problem,
-    routes::tasks::{view, visible, visible_fresh},
+    routes::tasks::{comments::commented, view, visible, visible_fresh},
     state::ApiState,
     view::task::EventView,
 };
@@ -51,8 +51,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Events that may wait for a slow reader.
 const BUFFER: usize = 16;
-/// How long the buffer may stay full.
-const STUCK_MAX: Duration = Duration::from_secs(20);
+/// For how many comments' time the buffer may stay full.
+const STUCK_COMMENTS_MAX: u32 = 2;
 
 /// Progress between two versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
@@ -127,7 +127,7 @@ pub(crate) async fn follow_task(
         id,
         watch,
     };
-    let sse = Sse::new(follow.start()).keep_alive(KeepAlive::new().interval(comment_every));
+    let sse = Sse::new(commented(follow.start(), comment_every));
     Ok(([(UNBUFFERED, HeaderValue::from_static("no"))], sse).into_response())
 }
 
@@ -232,8 +232,9 @@ impl Follow {
                 event = self.next() => event,
                 () = reader.closed() => return,
             };
+        let stuck_max = Duration::from_secs(self.state.config().stream_comment_seconds) * STUCK_COMMENTS_MAX;
             let Some(event) = event else { return };
-            if !matches!(timeout(STUCK_MAX, reader.send(event)).await, Ok(Ok(()))) {
+            if !matches!(timeout(stuck_max, reader.send(event)).await, Ok(Ok(()))) {
                 return;
             }
             metrics::counter!(metric::SSE_PUSH).increment(1);
