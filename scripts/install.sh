@@ -14,8 +14,13 @@ postgres_bin >/dev/null || need "PostgreSQL (initdb, postgres)" postgresql
 redis_server >/dev/null || need redis-server redis-server
 have cc || need "a C compiler and linker (cc)" gcc libc6-dev
 have curl || need curl curl
+# librdkafka is built from its sources.
+have make || need make make
+zlib_headers || need "zlib's headers" zlib1g-dev
 if [ "$what" = test ]; then
   have ffprobe || need ffprobe ffmpeg
+  java_17 || need "Java 17 or newer" default-jre-headless
+  have mvn || need Maven maven
   have jq || need jq jq
   have node || need node nodejs
   have npm || need npm npm

@@ -82,7 +82,7 @@ start() {
   flock 9
   if alive && [ -f "$dir/port" ] && grep -q 'Kafka Server started' "$dir/log"; then return; fi
   if alive; then stop; fi
-  have java || { say "Java is not installed: run scripts/install.sh test"; exit 1; }
+  java_17 || { say "Java 17 is not installed: run scripts/install.sh test"; exit 1; }
   fetch_programs
   for _ in 1 2 3; do
     # What was formatted before comes back where its clients look for it.

@@ -17,6 +17,16 @@ postgres_bin() {
 
 redis_server() { command -v redis-server || command -v valkey-server; }
 
+# Whether a C program may include zlib.h, wherever the compiler looks for it.
+zlib_headers() { have cc && echo '#include <zlib.h>' | cc -E -xc - >/dev/null 2>&1; }
+
+# Kafka's broker needs Java 17.
+java_17() {
+  local version
+  version=$(java -version 2>&1 | sed -nE 's/.* version "([0-9]+).*/\1/p' | head -n1)
+  [ "${version:-0}" -ge 17 ]
+}
+
 # A browser that Playwright can drive. Ubuntu's /usr/bin/chromium-browser may be a stub that only asks for a snap.
 find_browser() {
   local name

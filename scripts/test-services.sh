@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A private PostgreSQL and Redis for the tests:  eval "$(scripts/test-services.sh start)"   scripts/test-services.sh stop
-# `start` prints DATABASE_URL and REDIS_URL; what is alive already is used again. Data lies under .local/test and is
+# A private PostgreSQL, Redis and Kafka for the tests:  eval "$(scripts/test-services.sh start)"   scripts/test-services.sh stop
+# `start` prints DATABASE_URL, REDIS_URL and AIVTEST_KAFKA_URL; what is alive already is used again. Data lies under .local/test and is
 # worth nothing: fsync is off, Redis keeps nothing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -76,8 +76,10 @@ case ${1:-start} in
 start)
   start_postgres
   start_redis
+  kafka=$(scripts/kafka.sh start .local/test/kafka)
   echo "export DATABASE_URL=postgres://postgres@127.0.0.1:$(cat "$dir/postgres.port")/postgres"
   echo "export REDIS_URL=redis://127.0.0.1:$(cat "$dir/redis.port")"
+  echo "$kafka"
   ;;
 stop)
   data=$(postgres_home)/postgres
@@ -89,7 +91,8 @@ stop)
     kill "$(cat "$dir/redis.pid")"
     wait_gone "$dir/redis.pid" redis
   fi
-  rm -rf "$data" "$dir/postgres.port" "$dir/redis.port" "$dir/redis.pid"
+  [ ! -d "$dir/kafka" ] || scripts/kafka.sh stop .local/test/kafka
+  rm -rf "$data" "$dir/kafka" "$dir/postgres.port" "$dir/redis.port" "$dir/redis.pid"
   [ "$data" = "$dir/postgres" ] || rmdir "$(dirname "$data")" 2>/dev/null || true
   ;;
 *)

@@ -1,48 +1,18 @@
 //! Choosing the backend.
 
-use std::{str::FromStr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use domain::retry::Backoff;
 use pg::PgPool;
-use url::Url;
 
-use crate::{Bus, postgres::PostgresBus};
-
-/// Which queue to use (`QUEUE_URL`).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum QueueUrl {
-    /// `postgres`: the outbox table is the queue.
-    Postgres,
-}
+use crate::{AddressError, Bus, QueueUrl, kafka::KafkaBus, postgres::PostgresBus};
 
 /// Why there is no queue.
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
-    /// The address asks for Kafka.
-    #[error(
-        "QUEUE_URL: Kafka is not supported by this version; use `postgres`, where the outbox table is the queue"
-    )]
-    KafkaUnsupported,
     /// The address is none.
-    #[error("QUEUE_URL is {0:?}; use `postgres`")]
-    UnknownQueue(String),
-}
-
-impl FromStr for QueueUrl {
-    type Err = BusError;
-
-    fn from_str(text: &str) -> Result<Self, BusError> {
-        match text {
-            "postgres" => Ok(Self::Postgres),
-            kafka if kafka.starts_with("kafka://") => Err(BusError::KafkaUnsupported),
-            other => {
-                // An address may carry a password, and an error goes into logs.
-                let shown = Url::parse(other)
-                    .map_or_else(|_| other.to_owned(), |url| format!("{}://…", url.scheme()));
-                Err(BusError::UnknownQueue(shown))
-            }
-        }
-    }
+    #[error("QUEUE_URL {0}")]
+    Address(#[from] AddressError),
 }
 
 /// How a consumer takes and retries.
@@ -62,6 +32,30 @@ pub struct BusOptions {
     pub poll: Duration,
     /// The shortest time between two looks, so that a flood of nudges makes batches instead of queries.
     pub gather: Duration,
+    /// What only members of a Kafka group have.
+    pub membership: MembershipOptions,
+}
+
+/// How a member of a Kafka group stays one.
+#[derive(Debug, Clone)]
+pub struct MembershipOptions {
+    /// After which the group gives up a member that it does not hear of.
+    pub session: Duration,
+    /// After which a member whose thread stands still gives itself up. A long handler is no reason: the thread does
+    /// not wait for it.
+    pub stall: Duration,
+    /// How long a member keeps partitions that the group wants back, to finish a batch.
+    pub drain: Duration,
+}
+
+impl Default for MembershipOptions {
+    fn default() -> Self {
+        Self {
+            session: Duration::from_secs(10),
+            stall: Duration::from_secs(60),
+            drain: Duration::from_secs(10),
+        }
+    }
 }
 
 impl Default for BusOptions {
@@ -74,6 +68,7 @@ impl Default for BusOptions {
             visible_for: Duration::from_secs(60),
             poll: Duration::from_millis(200),
             gather: Duration::from_millis(5),
+            membership: MembershipOptions::default(),
         }
     }
 }
@@ -81,7 +76,7 @@ impl Default for BusOptions {
 /// Opens the queue that an address names. Nothing is connected before it is used.
 ///
 /// # Errors
-/// When the address names no queue that this version has.
+/// When the address is none.
 ///
 /// # Panics
 /// Outside of a tokio runtime.
@@ -92,27 +87,13 @@ pub fn connect(queue_url: &str, pool: PgPool) -> Result<Arc<dyn Bus>, BusError> 
 /// As [`connect`], with other numbers.
 ///
 /// # Errors
-/// When the address names no queue that this version has.
+/// When the address is none.
 ///
 /// # Panics
 /// Outside of a tokio runtime.
 pub fn connect_with(queue_url: &str, pool: PgPool, options: BusOptions) -> Result<Arc<dyn Bus>, BusError> {
     match queue_url.parse()? {
         QueueUrl::Postgres => Ok(Arc::new(PostgresBus::new(pool, options))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kafka_is_refused_in_words_and_passwords_stay_unsaid() {
-        assert_eq!("postgres".parse::<QueueUrl>().unwrap(), QueueUrl::Postgres);
-        let refused = "kafka://127.0.0.1:9092".parse::<QueueUrl>().unwrap_err();
-        assert!(matches!(refused, BusError::KafkaUnsupported));
-        assert!(refused.to_string().contains("postgres"), "{refused}");
-        let refused = "amqp://user:secret@host".parse::<QueueUrl>().unwrap_err().to_string();
-        assert!(refused.contains("amqp") && !refused.contains("secret"), "{refused}");
+        QueueUrl::Kafka(address) => Ok(Arc::new(KafkaBus::new(address, pool, options))),
     }
 }

@@ -83,11 +83,16 @@ impl Hints {
     pub(crate) fn consume(&self, topic: Topic) -> Consuming<'_> {
         let consumers = &self.shared.consumers[topic as usize];
         consumers.fetch_add(1, Ordering::Relaxed);
+        self.listen();
+        Consuming(consumers)
+    }
+
+    /// Begins to listen for other processes, if that has not been done.
+    pub(crate) fn listen(&self) {
         if !self.listening.swap(true, Ordering::Relaxed) {
             let listening = listen(Arc::clone(&self.shared), Arc::clone(&self.connect));
             tokio::spawn(self.alive.clone().run_until_cancelled_owned(listening));
         }
-        Consuming(consumers)
     }
 
     /// The bell of a topic. Arm it before looking for messages, so that none slips in between.

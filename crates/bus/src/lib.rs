@@ -5,22 +5,26 @@
 //! priority and no refusal of single messages. A handler that fails is tried again in place a few times; what still
 //! fails goes to `dead_letters`, exactly those messages and no neighbours, and the consumer goes on.
 //!
-//! Read [`Handler`] for what a consumer writes, `deliver` for how failures are told apart, and `postgres` for the
-//! backend in which the outbox table is the queue. One conformance suite (`tests/it/conformance`) holds every
+//! Read [`Handler`] for what a consumer writes, `deliver` for how failures are told apart, `postgres` for the backend
+//! in which the outbox table is the queue, and `kafka` for the one that a relay feeds. One conformance suite (`tests/it/conformance`) holds every
 //! backend to the promise.
 
+mod address;
 mod connect;
 mod deliver;
 mod handler;
 mod hints;
+mod kafka;
+mod letters;
 mod message;
 mod postgres;
 mod status;
 
 use std::sync::Arc;
 
+pub use address::{AddressError, KafkaAddress, QueueUrl};
 use async_trait::async_trait;
-pub use connect::{BusError, BusOptions, QueueUrl, connect, connect_with};
+pub use connect::{BusError, BusOptions, MembershipOptions, connect, connect_with};
 pub use handler::{Handler, HandlerError, Rejected};
 pub use message::{Message, Place};
 pub use outbox::{Envelope, Topic};
@@ -45,6 +49,15 @@ pub trait Bus: Send + Sync + 'static {
         status: ConsumerStatus,
         shutdown: CancellationToken,
     ) -> Result<(), BusError>;
+
+    /// Carries messages from the outbox to the broker until `shutdown`. Several relays, in any number of processes,
+    /// share the work. Where the outbox is the queue there is nothing to carry, and the call returns at once.
+    ///
+    /// Faults are waited out, and seen in `status`. Dropping the future is safe: what it had in hand is sent again.
+    ///
+    /// # Errors
+    /// Only when waiting cannot help.
+    async fn relay(&self, status: ConsumerStatus, shutdown: CancellationToken) -> Result<(), BusError>;
 
     /// Says that messages of a topic have been committed. Only a hint that saves waiting for the next look; it never
     /// blocks, and losing it costs a moment.

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use domain::metric;
 use futures::{FutureExt, future::BoxFuture};
 use outbox::{Claimed, NewDeadLetter, Topic};
 use pg::{PgError, PgPool};
@@ -14,6 +13,7 @@ use crate::{
     Bus, BusError, BusOptions, ConsumerStatus, Handler, Message, Place, Rejected,
     deliver::{Verdicts, deliver},
     hints::Hints,
+    letters,
 };
 
 /// The longest wait for a statement; beyond the server's own limits it must be frozen or unreachable.
@@ -80,6 +80,10 @@ impl Bus for PostgresBus {
         Ok(())
     }
 
+    async fn relay(&self, _: ConsumerStatus, _: CancellationToken) -> Result<(), BusError> {
+        Ok(())
+    }
+
     fn nudge(&self, topic: Topic) {
         self.hints.nudge(topic);
     }
@@ -137,15 +141,11 @@ impl PostgresBus {
 
     /// Buries messages and takes them off the queue, in one transaction.
     async fn bury(&self, batch: &[Message], dead: Vec<Rejected>) -> Result<(), PgError> {
-        let letters: Vec<NewDeadLetter> =
-            dead.into_iter().map(|Rejected { index, reason }| letter(&batch[index], reason)).collect();
-        for letter in &letters {
-            tracing::error!(
-                topic = %letter.topic, partition = letter.partition, offset = letter.offset,
-                reason = letter.reason, "a message went to the dead letters"
-            );
-            metrics::counter!(metric::DEAD_LETTER, "topic" => letter.topic.as_str()).increment(1);
-        }
+        let letters: Vec<NewDeadLetter> = dead
+            .into_iter()
+            .map(|Rejected { index, reason }| letters::letter(&batch[index], reason))
+            .collect();
+        letters::tell(&letters);
         let buried = pg::transact(&self.pool, move |conn| {
             async move {
                 let ids: Vec<i64> = letters.iter().map(|letter| letter.offset).collect();
@@ -164,18 +164,6 @@ fn message(topic: Topic, claimed: Claimed) -> Message {
         place: Place { partition: outbox::PARTITION_OF_OUTBOX, offset: claimed.id },
         key: claimed.key.as_bytes().to_vec(),
         payload: claimed.payload.into_bytes(),
-    }
-}
-
-fn letter(message: &Message, reason: String) -> NewDeadLetter {
-    let Message { topic, place, key, payload } = message;
-    NewDeadLetter {
-        topic: *topic,
-        partition: place.partition,
-        offset: place.offset,
-        key: (!key.is_empty()).then(|| key.clone()),
-        payload: payload.clone(),
-        reason,
     }
 }
 

@@ -1,4 +1,4 @@
-//! How a consumer is doing: the figure behind "alive, healthy and doing nothing".
+//! How a consumer or a relay is doing: the figure behind "alive, healthy and doing nothing".
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -7,16 +7,24 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Shared by a consumer, which writes it, and those who watch over it.
+/// Shared by a consumer or a relay, which writes it, and those who watch over it.
 #[derive(Debug, Clone, Default)]
 pub struct ConsumerStatus {
     last: Arc<Mutex<Last>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Last {
+    since: Instant,
     round: Option<Instant>,
+    rounds: u64,
     error: Option<String>,
+}
+
+impl Default for Last {
+    fn default() -> Self {
+        Self { since: Instant::now(), round: None, rounds: 0, error: None }
+    }
 }
 
 impl ConsumerStatus {
@@ -33,14 +41,29 @@ impl ConsumerStatus {
         self.lock().round.map(|round| round.elapsed())
     }
 
+    /// Since when it has not come round, be it since the start: what rises while it is alive and does nothing.
+    #[must_use]
+    pub fn since_progress(&self) -> Duration {
+        let last = self.lock();
+        last.round.unwrap_or(last.since).elapsed()
+    }
+
     /// What kept it from coming round, if the last time failed.
     #[must_use]
     pub fn last_error(&self) -> Option<String> {
         self.lock().error.clone()
     }
 
+    /// How often it has come round.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.lock().rounds
+    }
+
     pub(crate) fn came_round(&self) {
-        *self.lock() = Last { round: Some(Instant::now()), error: None };
+        let mut last = self.lock();
+        last.round = Some(Instant::now());
+        last.rounds += 1;
+        last.error = None;
     }
 
     pub(crate) fn failed(&self, error: &dyn std::error::Error) {

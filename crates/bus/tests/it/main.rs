@@ -2,4 +2,5 @@
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod conformance;
+mod kafka;
 mod postgres;

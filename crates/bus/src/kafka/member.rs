@@ -1,0 +1,468 @@
+//! A member of a consumer group, on a thread of its own.
+//!
+//! The thread does nothing but poll, so the membership never depends on how long a handler takes. What a member may
+//! do is told by its type: only a [`Joined`] one hands out batches; when partitions must be given back it becomes
+//! [`Draining`], which waits for the batch under way and commits; only a [`Settled`] one can let go of them. So a
+//! partition is let go of with its work committed or, when that takes too long, with the work forgotten; and for a
+//! partition that is no longer owned there is nobody left who could commit.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError},
+    time::{Duration, Instant},
+};
+
+use outbox::Topic;
+use rdkafka::{
+    Message as _, Offset, TopicPartitionList,
+    consumer::{BaseConsumer, CommitMode, Consumer},
+    error::{KafkaError, KafkaResult},
+    message::BorrowedMessage,
+};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    KafkaBus, KafkaFault,
+    client::{self, Voice, complain},
+    context::{Event, MemberContext},
+    progress::{Commits, Epoch, Offsets, Owned},
+};
+use crate::{BusOptions, ConsumerStatus, Message, Place};
+
+/// The longest wait for messages; a shutdown is noticed after it.
+const IDLE: Duration = Duration::from_millis(100);
+/// The same while a handler works, whose end is to be noticed too.
+const BUSY: Duration = Duration::from_millis(10);
+/// How long a full buffer waits for the handler before the broker is asked to pause, which costs another fetch.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// A member that has not been a steady one for this long is built anew.
+const UNSTEADY_MAX: Duration = Duration::from_secs(20);
+
+/// The way to the handler and back.
+pub(super) struct Link {
+    pub(super) hand_out: mpsc::Sender<Vec<Message>>,
+    /// What is done of the batch that was handed out.
+    pub(super) done: Receiver<Offsets>,
+    pub(super) shutdown: CancellationToken,
+}
+
+/// Takes part in the group.
+pub(super) struct Joined {
+    buffer: Vec<Message>,
+    full_since: Option<Instant>,
+    paused: bool,
+}
+
+/// Finishes what is under way of some partitions.
+pub(super) struct Draining {
+    buffer: Vec<Message>,
+    leaving: BTreeSet<i32>,
+}
+
+/// Has nothing more to do for them.
+pub(super) struct Settled {
+    buffer: Vec<Message>,
+    leaving: BTreeSet<i32>,
+}
+
+/// A member in the state `S`.
+pub(super) struct Member<S> {
+    seat: Seat,
+    state: S,
+}
+
+/// What a member has in every state.
+struct Seat {
+    consumer: BaseConsumer<MemberContext>,
+    topic: Topic,
+    topic_name: String,
+    options: BusOptions,
+    status: ConsumerStatus,
+    link: Link,
+    owned: Owned,
+    /// Under which ownerships the batch under way was handed out.
+    under_way: Option<BTreeMap<i32, Epoch>>,
+    commits: Commits,
+    last_steady: Instant,
+}
+
+/// What a turn of a joined member led to.
+enum Turn {
+    On,
+    GiveBack(BTreeSet<i32>),
+    Leave,
+    Broken(KafkaFault),
+}
+
+impl Member<Joined> {
+    /// Joins the group of a topic.
+    pub(super) fn join(
+        bus: &KafkaBus,
+        topic: Topic,
+        status: ConsumerStatus,
+        link: Link,
+    ) -> Result<Self, KafkaFault> {
+        let options = bus.options.clone();
+        let millis = |duration: Duration| duration.as_millis().to_string();
+        let context = MemberContext::new(Voice::new(status.clone()));
+        let consumer: BaseConsumer<MemberContext> = client::config(&bus.address)
+            .set("group.id", bus.group_name(topic))
+            .set("partition.assignment.strategy", "cooperative-sticky")
+            .set("session.timeout.ms", millis(options.membership.session))
+            .set("heartbeat.interval.ms", millis(options.membership.session / 4))
+            .set("max.poll.interval.ms", millis(options.membership.stall.max(options.membership.session)))
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            .set("auto.offset.reset", "earliest")
+            // Few and small messages are wanted at once; many are not to fill the memory.
+            .set("fetch.wait.max.ms", "500")
+            .set("fetch.error.backoff.ms", "200")
+            .set("queued.min.messages", "2000")
+            .set("queued.max.messages.kbytes", "8192")
+            .set("statistics.interval.ms", "1000")
+            .create_with_context(context)?;
+        let topic_name = bus.topic_name(topic);
+        consumer.subscribe(&[&topic_name])?;
+        let seat = Seat {
+            consumer,
+            topic,
+            topic_name,
+            options,
+            status,
+            link,
+            owned: Owned::default(),
+            under_way: None,
+            commits: Commits::default(),
+            last_steady: Instant::now(),
+        };
+        Ok(Self { seat, state: Joined { buffer: Vec::new(), full_since: None, paused: false } })
+    }
+
+    /// Takes part until the shutdown, or until the membership is broken.
+    pub(super) fn live(mut self) -> Result<(), KafkaFault> {
+        loop {
+            match self.turn() {
+                Turn::On => {}
+                Turn::GiveBack(partitions) => self = self.drain(partitions).settle().release(),
+                Turn::Leave => {
+                    let all = self.seat.owned.all();
+                    self.drain(all).settle().leave();
+                    return Ok(());
+                }
+                Turn::Broken(fault) => {
+                    self.seat.end();
+                    return Err(fault);
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self) -> Turn {
+        let Self { seat, state } = self;
+        if seat.link.shutdown.is_cancelled() || !seat.collect() {
+            return Turn::Leave;
+        }
+        seat.commit();
+        if seat.under_way.is_none() && !state.buffer.is_empty() {
+            let batch = std::mem::take(&mut state.buffer);
+            let epochs = seat.owned.epochs(&batch);
+            if seat.link.hand_out.try_send(batch).is_err() {
+                return Turn::Leave;
+            }
+            seat.under_way = Some(epochs);
+        }
+        self.press_back();
+        let Self { seat, state } = self;
+        let limit = usize::try_from(seat.options.batch_max).unwrap_or(usize::MAX);
+        let full = state.buffer.len() >= limit;
+        if full && !state.paused {
+            // Everything else can wait for the few milliseconds that a handler usually takes.
+            seat.await_done(BUSY);
+            return Turn::On;
+        }
+        let mut wait = if seat.under_way.is_some() { BUSY } else { IDLE };
+        while let Some(result) = seat.consumer.poll(wait) {
+            match result {
+                Ok(message) => {
+                    let message = seat.read(&message);
+                    state.buffer.push(message);
+                }
+                Err(error) => match seat.judge(error) {
+                    Some(fault) => return Turn::Broken(fault),
+                    None => break,
+                },
+            }
+            if state.buffer.len() >= limit {
+                break;
+            }
+            wait = Duration::ZERO;
+        }
+        self.heed()
+    }
+
+    /// Reads what librdkafka told during the poll.
+    fn heed(&mut self) -> Turn {
+        let Self { seat, state } = self;
+        while let Some(event) = seat.consumer.context().next() {
+            match event {
+                Event::Assigned(partitions) => {
+                    if let Err(error) = seat.consumer.incremental_assign(&seat.list(&partitions)) {
+                        return Turn::Broken(error.into());
+                    }
+                    if state.paused {
+                        seat.pause(&partitions);
+                    }
+                    tracing::info!(topic = %seat.topic, ?partitions, "partitions gained");
+                    seat.owned.gain(&partitions);
+                }
+                Event::Revoked(partitions) => return Turn::GiveBack(partitions),
+                Event::Lost(partitions) => {
+                    state.buffer.retain(|message| !partitions.contains(&message.place.partition));
+                    seat.let_go(&partitions);
+                }
+                Event::Committed(result) => seat.committed(result),
+                Event::Group { steady, state: group } => {
+                    let idle = state.buffer.is_empty() && seat.under_way.is_none();
+                    if let Some(fault) = seat.judge_group(steady, group, idle) {
+                        return Turn::Broken(fault);
+                    }
+                }
+            }
+        }
+        Turn::On
+    }
+
+    /// Has the broker pause while the handler cannot keep up, and go on when it can.
+    fn press_back(&mut self) {
+        let Self { seat, state } = self;
+        let full = state.buffer.len() >= usize::try_from(seat.options.batch_max).unwrap_or(usize::MAX);
+        if !full {
+            state.full_since = None;
+            if std::mem::take(&mut state.paused) {
+                seat.resume();
+            }
+            return;
+        }
+        let since = *state.full_since.get_or_insert_with(Instant::now);
+        if !state.paused && since.elapsed() >= PATIENCE {
+            seat.pause(&seat.owned.all());
+            state.paused = true;
+        }
+    }
+
+    fn drain(self, leaving: BTreeSet<i32>) -> Member<Draining> {
+        let Self { seat, state: Joined { mut buffer, .. } } = self;
+        // The others go on afterwards; nothing more is taken meanwhile.
+        seat.pause(&seat.owned.all());
+        buffer.retain(|message| !leaving.contains(&message.place.partition));
+        Member { seat, state: Draining { buffer, leaving } }
+    }
+}
+
+impl Member<Draining> {
+    /// Waits, within the limit, until the batch under way has nothing of the leaving partitions and what was done
+    /// for them is committed. The group hears of us all the time.
+    fn settle(self) -> Member<Settled> {
+        let Self { mut seat, state: Draining { mut buffer, mut leaving } } = self;
+        let deadline = Instant::now() + seat.options.membership.drain;
+        while seat.concerns(&leaving) && Instant::now() < deadline {
+            if !seat.collect() {
+                break;
+            }
+            seat.commit();
+            match seat.consumer.poll(BUSY) {
+                // All are paused. Should one slip through all the same, it must not be passed over.
+                Some(Ok(message)) if !leaving.contains(&message.partition()) => {
+                    buffer.push(seat.read(&message))
+                }
+                Some(Ok(_)) | None => {}
+                Some(Err(error)) => {
+                    if let Some(fault) = seat.judge(error) {
+                        // The next turn meets it again.
+                        tracing::debug!(error = %crate::deliver::chain(&fault), "while giving partitions back");
+                        break;
+                    }
+                }
+            }
+            while let Some(event) = seat.consumer.context().next() {
+                match event {
+                    Event::Committed(result) => seat.committed(result),
+                    Event::Revoked(more) => {
+                        buffer.retain(|message| !more.contains(&message.place.partition));
+                        leaving.extend(more);
+                    }
+                    Event::Lost(partitions) => {
+                        // Too late: whatever is still done for them counts for nothing.
+                        buffer.retain(|message| !partitions.contains(&message.place.partition));
+                        seat.commits.forget(&partitions);
+                        seat.owned.lose(&partitions);
+                        leaving.extend(partitions);
+                    }
+                    // The group waits for our answer and assigns nothing before it.
+                    Event::Assigned(_) | Event::Group { .. } => {}
+                }
+            }
+        }
+        Member { seat, state: Settled { buffer, leaving } }
+    }
+}
+
+impl Member<Settled> {
+    /// Lets go of the partitions and takes part with the others.
+    fn release(self) -> Member<Joined> {
+        let Self { mut seat, state: Settled { buffer, leaving } } = self;
+        seat.let_go(&leaving);
+        tracing::info!(topic = %seat.topic, partitions = ?leaving, "partitions given back");
+        // `paused` has the next turn resume the others.
+        Member { seat, state: Joined { buffer, full_since: None, paused: true } }
+    }
+
+    /// Leaves the group.
+    fn leave(self) {
+        self.seat.end();
+    }
+}
+
+impl Seat {
+    /// Takes the result of the batch under way, if it is there. False when the handler's side is gone.
+    fn collect(&mut self) -> bool {
+        match self.link.done.try_recv() {
+            Ok(offsets) => self.finished(offsets),
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => return false,
+        }
+        true
+    }
+
+    /// As `collect`, and waits for it.
+    fn await_done(&mut self, wait: Duration) {
+        match self.link.done.recv_timeout(wait) {
+            Ok(offsets) => self.finished(offsets),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        }
+    }
+
+    fn finished(&mut self, offsets: Offsets) {
+        let epochs = self.under_way.take().unwrap_or_default();
+        self.commits.want(self.owned.still(&epochs, offsets));
+        self.status.came_round();
+    }
+
+    fn commit(&mut self) {
+        let Some(offsets) = self.commits.next(Instant::now()) else { return };
+        let mut list = TopicPartitionList::new();
+        let filled = offsets.iter().try_for_each(|(partition, offset)| {
+            list.add_partition_offset(&self.topic_name, *partition, Offset::Offset(*offset))
+        });
+        if let Err(error) = filled.and_then(|()| self.consumer.commit(&list, CommitMode::Async)) {
+            self.committed(Err(error));
+        }
+    }
+
+    fn committed(&mut self, result: KafkaResult<()>) {
+        match result {
+            Ok(()) => self.commits.succeeded(),
+            Err(error) => {
+                self.commits.failed(Instant::now());
+                complain(|silent| tracing::warn!(silent, topic = %self.topic, %error, "a commit failed"));
+            }
+        }
+    }
+
+    /// Whether anything of these partitions is under way.
+    fn concerns(&self, partitions: &BTreeSet<i32>) -> bool {
+        let handled = self.under_way.as_ref().is_some_and(|epochs| {
+            epochs.keys().any(|partition| partitions.contains(partition) && self.owned.holds(*partition))
+        });
+        handled || self.commits.concerns(partitions)
+    }
+
+    fn let_go(&mut self, partitions: &BTreeSet<i32>) {
+        self.owned.lose(partitions);
+        self.commits.forget(partitions);
+        if let Err(error) = self.consumer.incremental_unassign(&self.list(partitions)) {
+            tracing::debug!(%error, "partitions were not given back");
+        }
+    }
+
+    /// Leaves, answering what the group still asks.
+    fn end(self) {
+        let context = self.consumer.context();
+        context.close();
+        while let Some(event) = context.next() {
+            let answer = match event {
+                Event::Assigned(partitions) => self.consumer.incremental_assign(&self.list(&partitions)),
+                Event::Revoked(partitions) | Event::Lost(partitions) => {
+                    self.consumer.incremental_unassign(&self.list(&partitions))
+                }
+                Event::Committed(_) | Event::Group { .. } => Ok(()),
+            };
+            if let Err(error) = answer {
+                tracing::debug!(%error, "a change of the group was not answered");
+            }
+        }
+    }
+
+    fn list(&self, partitions: &BTreeSet<i32>) -> TopicPartitionList {
+        let mut list = TopicPartitionList::new();
+        for partition in partitions {
+            list.add_partition(&self.topic_name, *partition);
+        }
+        list
+    }
+
+    fn pause(&self, partitions: &BTreeSet<i32>) {
+        if let Err(error) = self.consumer.pause(&self.list(partitions)) {
+            tracing::debug!(%error, "partitions were not paused");
+        }
+    }
+
+    fn resume(&self) {
+        if let Err(error) = self.consumer.resume(&self.list(&self.owned.all())) {
+            tracing::debug!(%error, "partitions were not resumed");
+        }
+    }
+
+    fn read(&self, message: &BorrowedMessage<'_>) -> Message {
+        Message {
+            topic: self.topic,
+            place: Place { partition: message.partition(), offset: message.offset() },
+            key: message.key().unwrap_or_default().to_vec(),
+            payload: message.payload().unwrap_or_default().to_vec(),
+        }
+    }
+
+    /// Whether an error is more than librdkafka mends by itself.
+    fn judge(&self, error: KafkaError) -> Option<KafkaFault> {
+        use rdkafka::types::RDKafkaErrorCode as Code;
+        let broken = matches!(error, KafkaError::MessageConsumptionFatal(_))
+            || matches!(
+                error.rdkafka_error_code(),
+                Some(
+                    Code::PollExceeded
+                        | Code::UnknownTopicOrPartition
+                        | Code::UnknownTopic
+                        | Code::UnknownPartition
+                        | Code::TopicAuthorizationFailed
+                        | Code::GroupAuthorizationFailed
+                )
+            );
+        if broken {
+            return Some(error.into());
+        }
+        self.status.failed(&error);
+        complain(|silent| tracing::warn!(silent, topic = %self.topic, %error, "messages cannot be fetched"));
+        None
+    }
+
+    fn judge_group(&mut self, steady: bool, state: String, idle: bool) -> Option<KafkaFault> {
+        if steady {
+            self.last_steady = Instant::now();
+            if idle {
+                self.status.came_round();
+            }
+        }
+        (self.last_steady.elapsed() > UNSTEADY_MAX).then_some(KafkaFault::OutOfGroup(state))
+    }
+}
