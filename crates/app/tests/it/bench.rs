@@ -71,6 +71,8 @@ async fn every_figure_comes_from_private_services_that_are_gone_afterwards() {
         assert!(run["count"].as_u64() > Some(0) && run["latency_ms"]["p99"].as_f64() > Some(0.0), "{run}");
     }
     assert_eq!((&runs[2]["count"], &runs[3]["count"]), (&12.into(), &12.into()));
+    // No task can be over before its generation is.
+    assert!(runs[2]["latency_ms"]["p50"].as_f64() >= Some(20.0), "{}", runs[2]);
     assert_eq!(runs[2]["double_submits"], 0);
     assert!(runs[2]["rss_anon_bytes"].as_u64() > Some(1 << 20), "{}", runs[2]);
     // What was accepted: both floods, and in each deployment the warm-up; the end-to-end run; what reads lacked.

@@ -33,7 +33,8 @@ impl Default for Latency {
 impl Latency {
     pub(super) fn record(&mut self, duration: Duration) {
         let micros = u64::try_from(duration.as_micros()).unwrap_or(MICROS_MAX).min(MICROS_MAX);
-        self.0.saturating_record(micros);
+        // Not `saturating_record`: that one cuts off at what the histogram holds so far, where this one lets it grow.
+        self.0.record(micros).expect("the histogram grows up to the largest value");
     }
 
     pub(super) fn merge(&mut self, other: &Self) {
