@@ -121,9 +121,19 @@ impl Member {
         Ok(())
     }
 
-    /// Its memory that no file backs, in KiB.
-    pub(crate) async fn rss_anon(&self) -> Option<u64> {
-        let pid = self.child.lock().await.as_ref()?.id()?;
+    /// Stops its clock for a while.
+    pub(crate) async fn freeze(&self, for_: Duration) -> anyhow::Result<()> {
+        let child = self.child.lock().await;
+        let pid = child.as_ref().and_then(Child::id).and_then(|pid| i32::try_from(pid).ok());
+        let pid = Pid::from_raw(pid.context("it had ended by itself")?);
+        kill(pid, Signal::SIGSTOP)?;
+        tokio::time::sleep(for_).await;
+        Ok(kill(pid, Signal::SIGCONT)?)
+    }
+
+    /// Its memory that no file backs, in KiB; none while it is being killed, started or frozen.
+    pub(crate) fn rss_anon(&self) -> Option<u64> {
+        let pid = self.child.try_lock().ok()?.as_ref()?.id()?;
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let line = status.lines().find(|line| line.starts_with("RssAnon:"))?;
         line.split_whitespace().nth(1)?.parse().ok()

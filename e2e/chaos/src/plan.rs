@@ -40,6 +40,10 @@ pub(crate) enum Act {
     Kill { process: usize, down: Duration },
     /// SIGTERM, the end awaited, and a start.
     Roll { process: usize },
+    /// SIGSTOP, later SIGCONT: it goes on in the belief that it still owns what it owned.
+    FreezeProcess { process: usize, for_: Duration },
+    /// kill -9 of one of PostgreSQL's own processes: it drops all connections and recovers.
+    CrashPostgres,
     /// FLUSHALL.
     FlushRedis,
     /// SCRIPT FLUSH.
@@ -63,6 +67,8 @@ impl fmt::Display for Act {
         match self {
             Self::Kill { process, down } => write!(f, "kill -9 process {process}, back in {down:?}"),
             Self::Roll { process } => write!(f, "SIGTERM to process {process}, and a new start"),
+            Self::FreezeProcess { process, for_ } => write!(f, "freeze process {process} for {for_:?}"),
+            Self::CrashPostgres => f.write_str("crash PostgreSQL"),
             Self::FlushRedis => f.write_str("FLUSHALL"),
             Self::ForgetScripts => f.write_str("SCRIPT FLUSH"),
             Self::FreezeRedis { for_ } => write!(f, "freeze Redis for {for_:?}"),
@@ -197,6 +203,12 @@ fn storm(rng: &mut StdRng, settings: &Settings, span: Duration) -> Vec<(Duration
         acts.push(Act::FailRate { percent: rng.random_range(1..20) });
         acts.push(Act::FailRate { percent: 0 });
     }
+    for _ in 0..(seconds / 60).max(1) {
+        // Longer than a lease lasts, so that others have taken over by then.
+        let for_ = Duration::from_millis(rng.random_range(11_000..16_000));
+        acts.push(Act::FreezeProcess { process: rng.random_range(0..processes), for_ });
+        acts.push(Act::CrashPostgres);
+    }
     for _ in 0..(seconds / 5).max(3) {
         acts.push(Act::Provider { rules: provider_faults::rules(rng, strikes) });
     }
@@ -235,6 +247,8 @@ mod tests {
             assert!(hits.count() > 3, "process {process} is spared");
         }
         assert!(kinds(|act| matches!(act, Act::Roll { .. })) >= 3);
+        assert!(kinds(|act| matches!(act, Act::FreezeProcess { .. })) >= 1);
+        assert!(kinds(|act| matches!(act, Act::CrashPostgres)) >= 1);
         assert!(kinds(|act| matches!(act, Act::FlushRedis)) >= 1);
         assert!(kinds(|act| matches!(act, Act::ForgetScripts)) >= 1);
         assert!(kinds(|act| matches!(act, Act::FreezeRedis { .. })) >= 1);

@@ -167,7 +167,7 @@ async fn watched(
             tokio::time::sleep(PROGRESS).await;
             let mut sizes = Vec::new();
             for member in judge.fleet.members() {
-                sizes.push(member.rss_anon().await.unwrap_or(0));
+                sizes.push(member.rss_anon().unwrap_or(0));
             }
             memory.note(&sizes);
             let Ok(stats) = judge.stats().await else { continue };

@@ -53,6 +53,8 @@ impl Saboteur {
         match act {
             Act::Kill { process, down } => self.fleet.members()[*process].kill(*down).await,
             Act::Roll { process } => self.fleet.members()[*process].roll().await,
+            Act::FreezeProcess { process, for_ } => self.fleet.members()[*process].freeze(*for_).await,
+            Act::CrashPostgres => self.servers.crash_postgres(),
             Act::FlushRedis => self.servers.redis("FLUSHALL").await,
             Act::ForgetScripts => self.servers.redis("SCRIPT FLUSH").await,
             Act::FreezeRedis { for_ } => self.servers.freeze_redis(*for_).await,

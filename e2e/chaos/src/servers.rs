@@ -171,6 +171,15 @@ impl Servers {
         Ok(())
     }
 
+    /// Kills one of PostgreSQL's processes, upon which it takes all of them for unsafe.
+    pub(crate) fn crash_postgres(&self) -> anyhow::Result<()> {
+        let postmaster = pid_of(&self.folder.join("postgres.pid")).context("PostgreSQL left no pid")?;
+        let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"))?;
+        // The last one is the youngest, so it serves a connection.
+        let child = children.split_whitespace().last().context("PostgreSQL has no children")?;
+        Ok(kill(Pid::from_raw(child.parse()?), Signal::SIGKILL)?)
+    }
+
     /// Ends all of them.
     pub(crate) async fn stop(&self) {
         if let Some(mut child) = self.redis.lock().await.child.take() {
