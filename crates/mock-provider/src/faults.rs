@@ -4,6 +4,11 @@
 //! Order within one request: `delay_ms`, then `hang`, then `drop`, then the answer's status, headers and body are
 //! replaced, then it is cut off. An error status means that the provider refused: no job is made, no job canceled.
 //! Everything else acts on the answer alone, after the job exists; only `drop: before_accept` comes before it.
+//!
+//! A callback is a request of ours, and a rule acts on each sending: `delay_ms` sends it later, `drop: before_accept`
+//! never, `hang` and `truncate_bytes` leave its body unfinished, `body` replaces it before the signature and `headers`
+//! after it, `duplicate` sends it twice. `status` and `drop: after_accept` are about its answer: it counts as that
+//! status, or as none, and what was not taken is sent again.
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +40,6 @@ pub(crate) enum On {
     Poll,
     Lookup,
     Output,
-    /// Kept for the callbacks to come; nothing sends one yet.
     Callback,
     Cancel,
 }
@@ -157,7 +161,44 @@ impl Faults {
     }
 }
 
+/// What a rule does to one sending of a callback.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sending {
+    pub(crate) delay: Duration,
+    /// It is never sent.
+    pub(crate) lost: bool,
+    /// Its answer is not heard.
+    pub(crate) unanswered: bool,
+    pub(crate) hang: bool,
+    pub(crate) duplicate: bool,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) body: Option<Bytes>,
+    pub(crate) status: Option<StatusCode>,
+    pub(crate) truncate: Option<usize>,
+}
+
 impl Action {
+    /// The same as an action on a callback.
+    pub(crate) fn sending(self) -> Sending {
+        let headers = self.headers.iter().filter_map(|(name, value)| {
+            Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?))
+        });
+        Sending {
+            delay: Duration::from_millis(self.delay_ms.unwrap_or(0)),
+            lost: self.drop == Some(Drop::BeforeAccept),
+            unanswered: self.drop == Some(Drop::AfterAccept),
+            hang: self.hang,
+            duplicate: self.duplicate,
+            headers: headers.collect(),
+            body: self.body.map(|body| match body {
+                serde_json::Value::String(text) => Bytes::from(text),
+                json => Bytes::from(json.to_string()),
+            }),
+            status: self.status.and_then(|status| StatusCode::from_u16(status).ok()),
+            truncate: self.truncate_bytes,
+        }
+    }
+
     pub(crate) fn drops_before_accept(&self) -> bool {
         self.drop == Some(Drop::BeforeAccept)
     }

@@ -16,7 +16,10 @@ use std::{
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::{Config, Model};
+use crate::{
+    Config, Model,
+    callbacks::{News, Target},
+};
 
 /// References whose submit counts are remembered; far above what a test compares, far below what memory holds.
 const COUNTED_REFERENCES_MAX: usize = 500_000;
@@ -55,6 +58,8 @@ pub(crate) struct NewJob {
     pub(crate) prompt: String,
     pub(crate) client_reference: String,
     pub(crate) account: Account,
+    /// Where it is reported to.
+    pub(crate) callback: Option<Arc<Target>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -74,6 +79,8 @@ struct Job {
     will_fail: bool,
     /// Set by the settling of its end or by a cancel, with the progress reached.
     ended: Option<(Status, u8)>,
+    /// Where it is reported to; none once its end has been.
+    callback: Option<Arc<Target>>,
 }
 
 impl Job {
@@ -132,6 +139,11 @@ pub(crate) struct Figures {
     outputs: u64,
     running: u64,
     max_running: u64,
+    /// Callbacks sent, repetitions included, and those that were answered 2xx.
+    #[serde(default)]
+    callbacks: u64,
+    #[serde(default)]
+    callbacks_taken: u64,
 }
 
 /// The answer of `GET /_control/stats`.
@@ -157,6 +169,8 @@ pub(crate) enum Count {
     Lookup,
     Cancel,
     Output,
+    Callback,
+    CallbackTaken,
 }
 
 /// All jobs of this process behind one lock, which is held for microseconds and never across an await.
@@ -237,6 +251,8 @@ impl Jobs {
             Count::Lookup => inner.figures.lookups += 1,
             Count::Cancel => inner.figures.cancels += 1,
             Count::Output => inner.figures.outputs += 1,
+            Count::Callback => inner.figures.callbacks += 1,
+            Count::CallbackTaken => inner.figures.callbacks_taken += 1,
         }
     }
 
@@ -259,6 +275,7 @@ impl Jobs {
             ends_at: now + settings.duration,
             will_fail: settings.fail_rate > 0.0 && rand::random::<f64>() < settings.fail_rate,
             ended: None,
+            callback: new.callback,
         };
         let seen = job.seen(&id, now);
         inner.admit(id, job);
@@ -278,6 +295,21 @@ impl Jobs {
         let ids = inner.by_reference.get(reference).map(Vec::as_slice).unwrap_or_default();
         let jobs = ids.iter().filter_map(|id| inner.jobs.get(id).map(|job| (id, job)));
         jobs.filter(|(_, job)| job.visible_to(account)).map(|(id, job)| job.seen(id, now)).collect()
+    }
+
+    /// The job as it is to be reported now; none for one that nobody wants to hear of, any more or at all.
+    pub(crate) fn news(&self, id: &Arc<str>, now: Instant) -> Option<News> {
+        let mut inner = self.settled(now);
+        let job = inner.jobs.get_mut(id)?;
+        let seen = job.seen(id, now);
+        let target = if job.ended.is_some() { job.callback.take() } else { job.callback.clone() }?;
+        Some(News { target, seen, created_at: job.created_at, ends_at: job.ends_at })
+    }
+
+    /// When a job that was made at `now` is first reported: when it has left the queue.
+    pub(crate) fn starts_at(&self, id: &str, now: Instant) -> Instant {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.jobs.get(id).map_or(now, |job| now + QUEUED_MAX.min((job.ends_at - job.created_at) / 10))
     }
 
     /// Model and prompt of a job, for fault rules.
@@ -408,6 +440,7 @@ mod tests {
             prompt: "a cat".into(),
             client_reference: reference.into(),
             account: None,
+            callback: None,
         }
     }
 

@@ -7,6 +7,7 @@
 //!
 //! [`serve`] runs it on a listener of the caller's; [`start`] runs it inside a test on a free loopback port.
 
+mod callbacks;
 mod clip;
 mod control;
 mod faults;
@@ -16,6 +17,7 @@ mod server;
 
 use std::{path::PathBuf, time::Duration};
 
+pub use callbacks::CallbackSecret;
 pub use server::{Running, serve, start};
 
 /// What a mock provider is made with.
@@ -31,6 +33,10 @@ pub struct Config {
     pub public_url: Option<String>,
     /// Where jobs and figures are kept from an orderly stop to the next start; `None` forgets them.
     pub state_file: Option<PathBuf>,
+    /// What callbacks are signed with; without it, with something that nobody else knows.
+    pub callback_secret: Option<CallbackSecret>,
+    /// `host:port` that may be called back although they are not on this machine.
+    pub callback_hosts: Vec<String>,
 }
 
 /// A model on offer and how its jobs go.
@@ -57,6 +63,8 @@ impl Default for Config {
             live_jobs_max: 200_000,
             public_url: None,
             state_file: None,
+            callback_secret: None,
+            callback_hosts: Vec::new(),
         }
     }
 }

@@ -15,6 +15,7 @@ use serde_json::json;
 
 use crate::{
     Config,
+    callbacks::{Callbacks, Target},
     clip::CLIP,
     control,
     faults::{Action, Faults, On},
@@ -28,6 +29,7 @@ const SUBMIT_BYTES_MAX: usize = 256 << 10;
 pub(crate) struct App {
     pub(crate) jobs: Jobs,
     pub(crate) faults: Faults,
+    pub(crate) callbacks: Callbacks,
     public_url: Option<String>,
 }
 
@@ -81,6 +83,7 @@ impl App {
                 None => Jobs::new(config),
             },
             faults: Faults::default(),
+            callbacks: Callbacks::new(config.callback_secret.clone(), config.callback_hosts.clone()),
             public_url: config.public_url.as_ref().map(|url| url.trim_end_matches('/').to_owned()),
         })
     }
@@ -89,22 +92,35 @@ impl App {
         self.jobs.account(headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes))
     }
 
+    /// What addresses at this provider begin with, for this caller.
+    fn base(&self, headers: &HeaderMap) -> String {
+        match (&self.public_url, headers.get(header::HOST).and_then(|h| h.to_str().ok())) {
+            (Some(base), _) => base.clone(),
+            (None, Some(host)) => format!("http://{host}"),
+            (None, None) => String::new(),
+        }
+    }
+
     fn body(&self, job: Seen, headers: &HeaderMap) -> JobBody {
-        let output_url = (job.status == Status::Succeeded).then(|| {
-            let path = format!("/v1/jobs/{}/output", job.id);
-            match (&self.public_url, headers.get(header::HOST).and_then(|h| h.to_str().ok())) {
-                (Some(base), _) => format!("{base}{path}"),
-                (None, Some(host)) => format!("http://{host}{path}"),
-                (None, None) => path,
-            }
-        });
+        Self::body_at(job, &self.base(headers))
+    }
+
+    /// A job as a callback carries it.
+    pub(crate) fn report(&self, job: Seen, base: &str) -> Bytes {
+        // Texts and numbers have a JSON form.
+        serde_json::to_vec(&Self::body_at(job, base)).unwrap_or_default().into()
+    }
+
+    fn body_at(job: Seen, base: &str) -> JobBody {
+        let output_url =
+            (job.status == Status::Succeeded).then(|| format!("{base}/v1/jobs/{}/output", job.id));
         let error = (job.status == Status::Failed)
             .then_some(Failure { code: "provider_internal", message: "the generation failed" });
         JobBody { id: job.id.to_string(), status: job.status, progress: job.progress, output_url, error }
     }
 
     /// The fault for a request about one job. Its model and prompt are only looked up when some rule asks.
-    fn fault(&self, on: On, id: Option<&str>) -> Action {
+    pub(crate) fn fault(&self, on: On, id: Option<&str>) -> Action {
         if !self.faults.any(on) {
             return Action::default();
         }
@@ -121,7 +137,6 @@ struct Submit {
     prompt: String,
     duration_seconds: u32,
     client_reference: String,
-    /// Taken and kept from complaining; callbacks are sent once they exist.
     #[serde(default)]
     callback_url: Option<String>,
 }
@@ -137,11 +152,16 @@ impl Submit {
         if self.client_reference.is_empty() || self.client_reference.len() > 255 {
             return Err("client_reference: not from 1 to 255 bytes");
         }
-        if self.callback_url.as_ref().is_some_and(|url| !url.starts_with("http")) {
+        if self.callback_url.as_ref().is_some_and(|url| !url.starts_with("http") || target(url).is_none()) {
             return Err("callback_url: no http address");
         }
         Ok(())
     }
+}
+
+/// An address with a host, as callbacks go to.
+fn target(url: &str) -> Option<http::Uri> {
+    url.parse::<http::Uri>().ok().filter(|url| url.host().is_some())
 }
 
 async fn submit(State(app): Shared, headers: HeaderMap, body: Bytes) -> Response {
@@ -170,8 +190,21 @@ fn accept(app: &App, headers: &HeaderMap, submit: Submit, twice: bool) -> Respon
         prompt: submit.prompt.clone(),
         client_reference: submit.client_reference.clone(),
         account: app.account(headers),
+        callback: submit
+            .callback_url
+            .as_deref()
+            .and_then(target)
+            .map(|url| Arc::new(Target { url, base: app.base(headers) })),
     };
-    let create = || app.jobs.create(job(), Instant::now());
+    let create = || {
+        let (job, now) = (job(), Instant::now());
+        let is_reported = job.callback.is_some();
+        let made = app.jobs.create(job, now)?;
+        if is_reported {
+            app.callbacks.look(made.id.clone(), app.jobs.starts_at(&made.id, now));
+        }
+        Ok(made)
+    };
     let created = create().and_then(|first| if twice { create() } else { Ok(first) });
     match created {
         Ok(job) => {
@@ -227,7 +260,10 @@ async fn cancel(State(app): Shared, headers: HeaderMap, Path(id): Path<String>) 
     app.jobs.count(Count::Cancel);
     let answer = fault.refusal().unwrap_or_else(|| {
         match app.jobs.cancel(&id, app.account(&headers), Instant::now()) {
-            Some(job) => Json(app.body(job, &headers)).into_response(),
+            Some(job) => {
+                app.callbacks.look(job.id.clone(), Instant::now());
+                Json(app.body(job, &headers)).into_response()
+            }
             None => no_such_job(),
         }
     });

@@ -22,7 +22,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service;
 
 use crate::{
-    Config,
+    Config, callbacks,
     routes::{self, App},
 };
 
@@ -67,6 +67,7 @@ pub async fn serve(
     let state = tokio::task::spawn_blocking(move || App::new(&config)).await?;
     let app = routes::router(state.clone());
     let stop = CancellationToken::new();
+    let callbacks = tokio::spawn(callbacks::run(state.clone(), stop.clone()));
     let connections = TaskTracker::new();
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     tokio::pin!(shutdown);
@@ -98,6 +99,8 @@ pub async fn serve(
     stop.cancel();
     connections.close();
     connections.wait().await;
+    // It ends at the stop; a panic of its own has been reported by the runtime.
+    let _ = callbacks.await;
     if let Some(file) = state_file {
         let save = move || state.jobs.save(&file, Instant::now(), wall_clock());
         tokio::task::spawn_blocking(save).await??;

@@ -8,6 +8,7 @@
 //! Read [`provider`] first, then [`mock`], the smallest complete adapter. Every adapter passes the same conformance
 //! suite against a scripted server over real HTTP (`conformance`, compiled for tests).
 
+pub mod callbacks;
 mod capabilities;
 pub mod classify;
 #[cfg(test)]
@@ -17,6 +18,7 @@ mod measured;
 pub mod mock;
 pub mod provider;
 mod registry;
+pub mod standard_webhooks;
 
 pub use capabilities::{CallbackForm, CancelForm, Capabilities, OutputForm, ProgressForm, ProviderLimits};
 pub use domain::task::state::JobHandle;

@@ -3,7 +3,11 @@
 //! Its API is plain: JSON both ways, a job by id, a search by our reference, an output at an address of its own.
 //! The benchmark's fast stand-in speaks the same and is reached by the same adapter.
 
+mod callbacks;
+
 use std::time::Duration;
+
+pub use callbacks::MockCallbacks;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -38,6 +42,8 @@ pub struct MockConfig {
     pub authorization: Option<HeaderValue>,
     /// Whether it can search by our reference. Tests switch this off to see what happens without.
     pub look_up: bool,
+    /// Whether callbacks are asked for: only where their signatures can be checked.
+    pub callbacks: bool,
     /// The pause between two looks at one job.
     pub poll_interval: Duration,
     /// How long calls may take.
@@ -52,6 +58,7 @@ impl MockConfig {
             base_url: base_url.into(),
             authorization: None,
             look_up: true,
+            callbacks: false,
             poll_interval: Duration::from_secs(1),
             limits: ProviderLimits { submit: Duration::from_secs(5), ..ProviderLimits::default() },
         }
@@ -174,7 +181,7 @@ impl MockProvider {
             absence_is_proof_after: config.look_up.then_some(Duration::from_secs(2)),
             cancel: CancelForm::AnyLive,
             progress: ProgressForm::Percent,
-            callbacks: CallbackForm::PerRequest,
+            callbacks: if config.callbacks { CallbackForm::PerRequest } else { CallbackForm::None },
             output: OutputForm::PublicUrl,
             output_kept_for: None,
             poll_interval: config.poll_interval,
@@ -259,7 +266,7 @@ impl Provider for MockProvider {
             prompt: &job.prompt,
             duration_seconds: job.duration_seconds,
             client_reference: job.reference.to_string(),
-            callback_url: job.callback_url.as_deref(),
+            callback_url: job.callback_url.as_deref().filter(|_| self.config.callbacks),
         };
         let Ok(body) = serde_json::to_vec(&body) else { return refused("not expressible as JSON") };
         let mut headers = HeaderMap::new();
