@@ -83,8 +83,6 @@ names! {
     LOOP_SINCE_PROGRESS_SECONDS = "loop_since_progress_seconds";
     /// Callbacks of providers, by account and what became of them.
     PROVIDER_CALLBACK = "provider_callback_total";
-    /// Callbacks of providers, by account and what became of them.
-    PROVIDER_CALLBACK = "provider_callback_total";
     /// Messages that went to the dead letters, by topic.
     DEAD_LETTER = "dead_letter_total";
 }
