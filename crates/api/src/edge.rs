@@ -125,8 +125,13 @@ pub(crate) async fn edge(State(state): State<ApiState>, mut request: Request, ne
         write_problem(&problem, &context, state.clock().now(), &mut response);
     }
     finish(&state, &context, &mut response);
-    log_answer(&context, &method, uri.path(), response.status());
+    log_answer(&context, &method, loggable(uri.path()), response.status());
     response
+}
+
+/// The path without what makes it a credential: the last segment of a callback's address.
+fn loggable(path: &str) -> &str {
+    if path.starts_with("/callbacks/") { path.rsplit_once('/').map_or("", |(before, _)| before) } else { path }
 }
 
 /// One line for each request: what was changed, or tried, is worth keeping; reads and floods only while debugging.

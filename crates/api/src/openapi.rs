@@ -44,6 +44,7 @@ use crate::{
         (name = "projects", description = "Share tasks within a tenant."),
         (name = "users", description = "A tenant's own users, for its own server."),
         (name = "tokens", description = "What a browser may hold."),
+        (name = "callbacks", description = "What providers report."),
         (name = "admin", description = "For operators."),
         (name = "service", description = "Health and documents."),
     ),
@@ -147,6 +148,8 @@ problem_sets! {
     ContentProblems = [400, 401, 403, 404, 413, 416, 422, 429, 500, 503];
     /// The demo's token.
     DemoProblems = [400, 404, 413, 422, 429, 500, 503];
+    /// What providers report.
+    CallbackProblems = [400, 401, 404, 413, 415, 429, 500, 503];
     /// Health, which no gate may refuse.
     QueryProblems = [400, 413, 422, 500];
     /// Documents.

@@ -12,7 +12,7 @@ use crate::{
     once::REPLAYED,
     openapi::Base,
     problem::{Code, Problem},
-    routes::{admin, assets, credits, generations, me, models, projects, service, tasks, tokens, users},
+    routes::{admin, assets, callbacks, credits, generations, me, models, projects, service, tasks, tokens, users},
     site,
     state::ApiState,
 };
@@ -66,6 +66,7 @@ fn public_routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(users::list::list_users, users::create::create_user))
         .routes(routes!(tokens::browser::create_browser_token))
         .routes(routes!(tokens::demo::create_demo_token))
+        .routes(routes!(callbacks::receive_callback))
 }
 
 fn admin_routes() -> OpenApiRouter<ApiState> {

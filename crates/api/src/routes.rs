@@ -2,6 +2,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod assets;
+pub(crate) mod callbacks;
 pub(crate) mod credits;
 pub(crate) mod generations;
 pub(crate) mod me;

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use catalogue::Catalogue;
 use control::Control;
-use domain::clock::SharedClock;
+use domain::{WorkerId, callback::CallbackVerifier, clock::SharedClock};
 use generation::Generation;
 use ledger::Ledger;
 use media::Media;
@@ -49,6 +49,10 @@ pub struct ApiParts {
     pub shutdown: CancellationToken,
     /// The key behind the console's token. Only in demo, and only when the listener is on loopback.
     pub demo_key: Option<String>,
+    /// Reads what providers report.
+    pub callbacks: Arc<dyn CallbackVerifier>,
+    /// Tells the owner of an attempt that its provider has called. Losing such a call costs a moment.
+    pub called: Arc<dyn Fn(WorkerId) + Send + Sync>,
     /// Settings.
     pub config: ApiConfig,
 }
@@ -137,6 +141,14 @@ impl ApiState {
 
     pub(crate) fn demo_key(&self) -> Option<&str> {
         self.0.parts.demo_key.as_deref()
+    }
+
+    pub(crate) fn callbacks(&self) -> &dyn CallbackVerifier {
+        &*self.0.parts.callbacks
+    }
+
+    pub(crate) fn called(&self, owner: WorkerId) {
+        (self.0.parts.called)(owner);
     }
 
     pub(crate) fn config(&self) -> &ApiConfig {

@@ -4,6 +4,7 @@
 //! commands, [`config`] for what can be set, [`compose`] for how the crates are put together, [`demo`] for the
 //! private servers of `aivideo demo`.
 
+mod callbacks;
 mod cli;
 mod commands;
 mod compose;

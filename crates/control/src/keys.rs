@@ -17,6 +17,7 @@
 //! | snapshot, absent, progress, wait | `task:snapshot:{<id>}`, `task:notfound:{<id>}`, `task:progress:{<id>}`, `task:wait:{<id>}` | JSON; string; `version:percent`; JSON |
 //! | locks | `lock:<purpose>:{<id>}` | random token |
 //! | realtime | channel `task.changed.{<tenant>}`, stream `stream:task-events:{<tenant>}` | JSON |
+//! | provider callbacks | channel `worker.called.{<worker>}` | empty: look into PostgreSQL |
 
 use std::{
     fmt::Display,
@@ -24,7 +25,7 @@ use std::{
     sync::Arc,
 };
 
-use domain::{ModelName, ProviderAccountId, TaskId, TenantId, UserId};
+use domain::{ModelName, ProviderAccountId, TaskId, TenantId, UserId, WorkerId};
 
 use crate::{
     inflow::InflowKey,
@@ -141,6 +142,10 @@ impl Keys {
 
     pub(crate) fn channel(&self, tenant: TenantId) -> String {
         format!("{}task.changed.{{{tenant}}}", self.prefix)
+    }
+
+    pub(crate) fn worker_channel(&self, worker: &WorkerId) -> String {
+        format!("{}worker.called.{{{worker}}}", self.prefix)
     }
 
     pub(crate) fn stream(&self, tenant: TenantId) -> String {

@@ -1,6 +1,7 @@
 //! Telling streams that a task changed. A hint only: streams read the snapshot, and again every 10 s anyway.
 
 mod publish;
+mod ring;
 mod subscribe;
 
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! Following an accepted job: look at it when a look is due, and carry a cancel to the provider.
 //!
 //! The first look is due at the model's usual duration, or after the adapter's poll interval where looks show
-//! progress. Looks that tell nothing slow down only this job. A job that the provider does not know is believed
+//! progress. Where the provider's callbacks have proved to come, they bring the looks, and looks of one's own become
+//! the fallback. Looks that tell nothing slow down only this job. A job that the provider does not know is believed
 //! lost only when two looks, two seconds apart, say so: the first may have met a lagging replica.
 
 use std::{sync::Arc, time::Duration};
@@ -15,7 +16,7 @@ use provider_adapter::{CancelOutcome, Observation, ProgressForm, Provider, Uncle
 use task_state::MoveDetail;
 use tokio::time::Instant;
 
-use crate::{drive::Stage, moves::Moved, owned::Owned, pace::Pace, submit::seen_in, worker::Worker};
+use crate::{drive::Stage, moves::Moved, owned::{Call, Owned}, pace::Pace, submit::seen_in, worker::Worker};
 
 /// Between the two looks that make a job lost.
 const LOST_AFTER: Duration = Duration::from_secs(2);
@@ -40,6 +41,8 @@ pub(crate) async fn follow(
         seen,
         progress: None,
         missing_since: None,
+        call: Call::None,
+        put_off: false,
         cancel_done: false,
     };
     if let Some(observation) = first
@@ -90,6 +93,10 @@ struct Follower<'a> {
     seen: Seen,
     /// The progress last published.
     progress: Option<u8>,
+    /// What the provider had called before the last look.
+    call: Call,
+    /// The look to come was put off, because the provider calls when there is news.
+    put_off: bool,
     /// When the provider first said that it does not know the job, unless it knew it again since.
     missing_since: Option<Instant>,
     /// The provider has answered the cancel; nothing more has to be sent.
@@ -98,15 +105,37 @@ struct Follower<'a> {
 }
 
 impl Follower<'_> {
-    fn first_pause(&self) -> Duration {
+    fn first_pause(&mut self) -> Duration {
         if self.owned.cancel_requested() {
             return Duration::ZERO;
         }
         let usual = self.worker.usual_duration(self.owned);
         let capabilities = self.provider.capabilities();
+        let next = self.next_pause();
         match capabilities.progress {
-            ProgressForm::None => usual,
+            ProgressForm::None => usual.max(if self.put_off { next } else { Duration::ZERO }),
+            _ if self.put_off => next,
             ProgressForm::Percent | ProgressForm::QueuePosition => usual.min(capabilities.poll_interval),
+        }
+    }
+
+    /// The pause after a look that told something. One that was called for by the end of the job, and came before the
+    /// provider's own answers say so, is repeated soon.
+    fn next_pause(&mut self) -> Duration {
+        self.put_off =
+            self.call != Call::Ended && self.worker.callbacks.is_earned(&self.owned.lease.account);
+        let spread = self.worker.spread();
+        if self.put_off { self.pace.fallback(spread) } else { self.pace.after_success(spread) }
+    }
+
+    /// Learns whether the account's callbacks can be relied upon.
+    fn note_call(&self, observation: &Observation) {
+        let (account, trust) = (&self.owned.lease.account, &self.worker.callbacks);
+        match self.call {
+            _ if !observation.is_through() => {}
+            Call::News | Call::Ended => trust.brought_an_end(account),
+            Call::None if self.put_off => trust.missed_an_end(account),
+            Call::None => {}
         }
     }
 
@@ -115,12 +144,16 @@ impl Follower<'_> {
         if self.owned.cancel_requested() && !self.cancel_done {
             return self.cancel().await;
         }
+        self.call = self.owned.take_call();
         let seen = {
             let _turn = self.worker.turn(&self.owned.lease.account).await;
             self.provider.observe(&self.job).await
         };
         match seen {
-            Ok(observation) => self.digest(observation).await,
+            Ok(observation) => {
+                self.note_call(&observation);
+                self.digest(observation).await
+            }
             Err(unclear) => Step::Again(self.trouble(&unclear)),
         }
     }
@@ -140,7 +173,7 @@ impl Follower<'_> {
         }
         match self.take_in(observation).await {
             Some(stage) => Step::Next(stage),
-            None => Step::Again(self.pace.after_success(self.worker.spread())),
+            None => Step::Again(self.next_pause()),
         }
     }
 

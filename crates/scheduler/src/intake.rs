@@ -12,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use bus::{Handler, HandlerError, Message, Rejected};
-use domain::TaskId;
+use domain::{TaskId, WorkerId};
 use task_state::TaskRecord;
 use tokio::sync::mpsc;
 
@@ -56,9 +56,14 @@ impl Nudge {
         self.worker.holdings.of_task(task).iter().for_each(|owned| owned.request_cancel());
     }
 
-    /// A provider has just reported about this task: its owner, if it is here, looks at once.
-    pub fn look_at(&self, task: TaskId) {
-        self.worker.holdings.of_task(task).iter().for_each(|owned| owned.wake.notify_one());
+    /// A provider's callback was just stored for this worker, if that is its owner. Says whether it is.
+    #[must_use]
+    pub fn called_back(&self, owner: &WorkerId) -> bool {
+        let ours = *owner == self.worker.id;
+        if ours {
+            self.worker.called.notify_one();
+        }
+        ours
     }
 }
 

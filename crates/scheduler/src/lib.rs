@@ -8,11 +8,13 @@
 //! - `intake` and `ready` bring queued tasks into the fair queue; `dispatch` takes them out, claims and starts
 //!   them.
 //! - `drive` is the way of one attempt, one file per stage: `submit`, `reconcile_submit`, `follow`, `output`, `outlive`.
+//! - `callbacks` tells the drivers what providers call about.
 //! - `heartbeat`, `reaper`, `sweeper`, `slot_reconciler` are reconcilers: no input, idempotent, by timer; `loops` shows
 //!   their last run.
 
 mod attempt_end;
 mod bell;
+mod callbacks;
 mod config;
 mod dispatch;
 mod drive;
@@ -39,6 +41,7 @@ mod submit;
 mod sweeper;
 mod worker;
 
+pub use callbacks::CallbackUrl;
 pub use config::{SchedulerConfig, SchedulerConfigError};
 pub use intake::Nudge;
 pub use loops::{LoopName, LoopReport, Loops, PassError};

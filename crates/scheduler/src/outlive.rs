@@ -121,7 +121,10 @@ async fn see_to_its_end(
             }
             Err(unclear) => pace.after_failure(worker.spread(), unclear.retry_after),
         };
-        tokio::time::sleep(pause).await;
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = owned.wake.notified() => {}
+        }
     }
 }
 

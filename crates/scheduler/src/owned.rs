@@ -46,7 +46,10 @@ pub(crate) struct Owned {
     cancel_requested: AtomicBool,
     /// Whether the task ended without this attempt.
     task_ended: AtomicBool,
-    /// Rung when one of the two above changed, or the provider called back.
+    /// Whether the provider has called since the last look, and whether it called the job ended.
+    called: AtomicBool,
+    called_ended: AtomicBool,
+    /// Rung when one of those above changed.
     pub(crate) wake: Notify,
     /// Another worker has it now: stop.
     pub(crate) lost: CancellationToken,
@@ -73,6 +76,8 @@ impl Owned {
             holds_slots: AtomicBool::new(true),
             cancel_requested: AtomicBool::new(task.cancel_requested),
             task_ended: AtomicBool::new(task.ended),
+            called: AtomicBool::new(false),
+            called_ended: AtomicBool::new(false),
             wake: Notify::new(),
             lost: CancellationToken::new(),
             _place: place,
@@ -151,6 +156,24 @@ impl Owned {
         }
     }
 
+    /// Tells the driver that the provider has called.
+    pub(crate) fn called_back(&self, says_ended: bool) {
+        self.called_ended.fetch_or(says_ended, Ordering::SeqCst);
+        self.called.store(true, Ordering::SeqCst);
+        self.wake.notify_one();
+    }
+
+    /// What the provider has called since this was last asked.
+    pub(crate) fn take_call(&self) -> Call {
+        let (called, ended) =
+            (self.called.swap(false, Ordering::SeqCst), self.called_ended.swap(false, Ordering::SeqCst));
+        match (called, ended) {
+            (_, true) => Call::Ended,
+            (true, false) => Call::News,
+            (false, false) => Call::None,
+        }
+    }
+
     pub(crate) fn task_ended(&self) -> bool {
         self.task_ended.load(Ordering::SeqCst)
     }
@@ -161,6 +184,17 @@ impl Owned {
             self.wake.notify_one();
         }
     }
+}
+
+/// What a provider has called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// Nothing.
+    None,
+    /// Something.
+    News,
+    /// That the job has ended.
+    Ended,
 }
 
 /// What a driver has to know of its task from the start.

@@ -15,6 +15,10 @@ pub(crate) struct Pace {
     failures: u32,
 }
 
+/// How much less often is looked where the provider calls.
+const FALLBACK_FACTOR: u32 = 5;
+/// The longest pause between looks for that reason.
+const FALLBACK_MAX: Duration = Duration::from_secs(60);
 /// The pause after the first look that told nothing.
 const FIRST_FAILURE: Duration = Duration::from_millis(500);
 /// The longest pause after looks that told nothing.
@@ -29,6 +33,14 @@ impl Pace {
     pub(crate) fn after_success(&mut self, spread: f64) -> Duration {
         self.failures = 0;
         self.every.mul_f64(0.9 + 0.2 * spread)
+    }
+
+    /// The pause after a look that told something, where the provider calls when there is news. It is also the longest
+    /// that a callback which never comes can delay the end.
+    pub(crate) fn fallback(&mut self, spread: f64) -> Duration {
+        self.failures = 0;
+        let longest = self.every.saturating_mul(FALLBACK_FACTOR).min(FALLBACK_MAX).max(self.every);
+        longest.mul_f64(0.8 + 0.2 * spread)
     }
 
     /// The pause after a look that told nothing, at least the one that was asked for.
@@ -51,6 +63,17 @@ mod tests {
         assert_eq!(pauses, [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]);
         assert_eq!(pace.after_success(0.5), Duration::from_secs(1));
         assert_eq!(pace.after_failure(0.5, None), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn the_fallback_is_slower_and_bounded() {
+        let longest = |every| {
+            let mut pace = Pace::new(Duration::from_secs(every));
+            let (shortest, longest) = (pace.fallback(0.0), pace.fallback(1.0));
+            assert!(shortest < longest, "it is spread");
+            longest.as_secs_f64().round()
+        };
+        assert_eq!([longest(1), longest(10), longest(30), longest(90)], [5.0, 50.0, 60.0, 90.0]);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    callbacks::{self, CallbackUrl},
     config::{SchedulerConfig, SchedulerConfigError},
     dispatch::Pump,
     give_back::{self, Return, Returns},
@@ -52,6 +53,8 @@ pub struct SchedulerParts {
     pub clock: SharedClock,
     /// Seeds the spread of pauses.
     pub seed: u64,
+    /// Where providers that call back may report to.
+    pub callback_url: CallbackUrl,
 }
 
 /// A scheduler that is ready to run.
@@ -90,6 +93,7 @@ impl Scheduler {
             media: parts.media,
             clock: parts.clock,
             seed: parts.seed,
+            callback_url: parts.callback_url,
         };
         let worker = Arc::new(Worker::new(worker, returns, progress));
         let (nudge, nudged) = Nudge::new(worker.clone());
@@ -209,6 +213,18 @@ fn spawn_loops(
         let walk = ready::Walk::default();
         let rhythm = Rhythm { name: "ready".into(), every, nudge: &filling.fill };
         loops::run(&filling.loops, rhythm, &filling.stopping, || ready::pass(&filling, &walk)).await;
+    });
+    let telling = worker.clone();
+    set.spawn(async move {
+        let rhythm = Rhythm { name: "callbacks".into(), every, nudge: &telling.called };
+        loops::run(&telling.loops, rhythm, &telling.stopping, || callbacks::pass(&telling)).await;
+    });
+    let hearing = worker.clone();
+    set.spawn(async move {
+        tokio::select! {
+            () = hearing.stopping.cancelled() => {}
+            () = hearing.control.hear_rings(&hearing.id, hearing.called.clone()) => {}
+        }
     });
     let queueing = worker.clone();
     set.spawn(async move { intake::run(&queueing, nudged).await });

@@ -12,7 +12,7 @@ use domain::{
     FailureClass,
     task::{Event, JobHandle, Seen},
 };
-use provider_adapter::{NotSent, Observation, SendGuard, SubmitJob, SubmitOutcome};
+use provider_adapter::{CallbackForm, NotSent, Observation, SendGuard, SubmitJob, SubmitOutcome};
 use task_state::{MoveDetail, TaskRecord};
 use tokio::time::Instant;
 
@@ -27,7 +27,10 @@ pub(crate) async fn submit(worker: &Arc<Worker>, owned: &Arc<Owned>, record: Arc
         tracing::error!(account = %owned.lease.account, "no adapter serves this provider account");
         return never_sent(worker, owned, NotSent::Blocked, "no adapter serves this account").await;
     };
-    let job = job_of(owned, &record);
+    let mut job = job_of(owned, &record);
+    if provider.capabilities().callbacks == CallbackForm::PerRequest {
+        job.callback_url = (worker.callback_url)(&owned.lease.account, owned.name());
+    }
     let guard = {
         let (owned, lease, stopped) = (owned.clone(), worker.config.lease, worker.stopped.clone());
         SendGuard::new(move || !stopped.is_cancelled() && owned.may_send(Instant::now(), lease))

@@ -20,6 +20,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     bell::Bell,
+    callbacks::{CallbackTrust, CallbackUrl},
     config::SchedulerConfig,
     drive::Stage,
     give_back::{Return, Returns},
@@ -54,6 +55,12 @@ pub(crate) struct Worker {
     pub(crate) outputs: Outputs,
     /// How submits to each account went lately.
     pub(crate) health: ProviderHealth,
+    /// How far the callbacks of each account can be relied upon.
+    pub(crate) callbacks: CallbackTrust,
+    /// Rung when a callback was stored for this worker.
+    pub(crate) called: Arc<Notify>,
+    /// Where providers may report to.
+    pub(crate) callback_url: CallbackUrl,
     /// Tasks that were queued lately by the nudge, so that their message finds nothing to do.
     pub(crate) recent: Recent,
     /// Rung for a model when there may be something to dispatch.
@@ -90,6 +97,7 @@ pub(crate) struct WorkerParts {
     pub(crate) media: Media,
     pub(crate) clock: SharedClock,
     pub(crate) seed: u64,
+    pub(crate) callback_url: CallbackUrl,
 }
 
 impl Worker {
@@ -106,6 +114,9 @@ impl Worker {
             places: Arc::new(Semaphore::new(parts.config.worker_attempts_max)),
             outputs: Outputs::new(parts.config.outputs_max),
             health: ProviderHealth::default(),
+            callbacks: CallbackTrust::default(),
+            called: Arc::default(),
+            callback_url: parts.callback_url,
             recent: Recent::default(),
             loops: Loops::default(),
             consumer: ConsumerStatus::default(),

@@ -64,9 +64,23 @@ pub(crate) async fn read_json(request: Request, config: &ApiConfig) -> Result<By
     read(request, config).await
 }
 
+/// Reads a provider's callback: any type, within the same limits, and never encoded, since signatures cover bytes.
+pub(crate) async fn read_callback(
+    headers: &HeaderMap,
+    body: axum::body::Body,
+    config: &ApiConfig,
+) -> Result<Bytes, Problem> {
+    check_encoding(headers)?;
+    read_body(body, config).await
+}
+
 async fn read(request: Request, config: &ApiConfig) -> Result<Bytes, Problem> {
+    read_body(request.into_body(), config).await
+}
+
+async fn read_body(body: axum::body::Body, config: &ApiConfig) -> Result<Bytes, Problem> {
     let max = usize::try_from(config.body_bytes_max).unwrap_or(usize::MAX);
-    let read = axum::body::to_bytes(request.into_body(), max);
+    let read = axum::body::to_bytes(body, max);
     let limit = Duration::from_secs(config.body_seconds_max);
     match tokio::time::timeout(limit, read).await {
         Ok(Ok(bytes)) => Ok(bytes),
@@ -82,12 +96,17 @@ async fn read(request: Request, config: &ApiConfig) -> Result<Bytes, Problem> {
     }
 }
 
-fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
-    let refuse = |detail: &'static str| Err(Problem::new(Code::UnsupportedMediaType, detail));
+fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
     let encoded = headers.get_all(header::CONTENT_ENCODING).iter().any(|value| value != "identity");
     if encoded {
-        return refuse("Bodies may not be encoded (compressed).");
+        return Err(Problem::new(Code::UnsupportedMediaType, "Bodies may not be encoded (compressed)."));
     }
+    Ok(())
+}
+
+fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
+    let refuse = |detail: &'static str| Err(Problem::new(Code::UnsupportedMediaType, detail));
+    check_encoding(headers)?;
     let mut types = headers.get_all(header::CONTENT_TYPE).iter();
     let is_json = types.next().and_then(|value| value.to_str().ok()).is_some_and(is_json);
     if is_json && types.next().is_none() { Ok(()) } else { refuse("The body must be application/json.") }

@@ -1,13 +1,17 @@
 //! An API of its own for each test, and a few words to speak with it.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use api::{ApiConfig, ApiParts, ApiState, HealthSource, health::AlwaysWell};
 use axum::{Router, body::Body, extract::ConnectInfo};
 use catalogue::{Catalogue, CatalogueConfig};
 use control::{Control, ControlConfig};
 use domain::{
-    Credits, Scope, TaskId, TenantId, UserId,
+    Credits, Scope, TaskId, TenantId, UserId, WorkerId,
     clock::{SharedClock, SystemClock},
     task::{Attempt, Event, JobHandle, Seen},
 };
@@ -24,6 +28,8 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 use url::Url;
 
+use crate::callbacks::SignedByHand;
+
 /// A playable clip, as the mock provider serves it.
 const CLIP: &[u8] = include_bytes!("../../../mock-provider/assets/clip.mp4");
 
@@ -35,6 +41,8 @@ pub(crate) struct Setup {
     pub(crate) health: Arc<dyn HealthSource>,
     /// False: nothing listens where Redis should be.
     pub(crate) redis: bool,
+    /// The size of the pool, where that matters.
+    pub(crate) connections: Option<u32>,
 }
 
 impl Default for Setup {
@@ -45,6 +53,7 @@ impl Default for Setup {
             demo_key: false,
             health: Arc::new(AlwaysWell),
             redis: true,
+            connections: None,
         }
     }
 }
@@ -58,6 +67,8 @@ pub(crate) struct Api {
     pub(crate) media: Media,
     pub(crate) operator: Operator,
     pub(crate) shutdown: CancellationToken,
+    /// The workers that were told of callbacks.
+    pub(crate) called: Arc<Mutex<Vec<WorkerId>>>,
     _storage: tempfile::TempDir,
     pub(crate) db: TestDb,
     _redis: TestRedis,
@@ -113,7 +124,10 @@ impl Api {
     pub(crate) async fn with(setup: Setup) -> Self {
         let (db, redis) = (TestDb::new().await, TestRedis::new());
         let storage = tempfile::tempdir().unwrap();
-        let pool = db.pool.clone();
+        let pool = match setup.connections {
+            Some(most) => small_pool(&db, most).await,
+            None => db.pool.clone(),
+        };
         let redis_url = if setup.redis { redis.url.clone() } else { "redis://127.0.0.1:1".to_owned() };
         // A busy machine may be slow to answer; where nothing answers at all, there is nothing to wait for.
         let limit = Duration::from_millis(if setup.redis { 1_000 } else { 20 });
@@ -151,6 +165,7 @@ impl Api {
         .unwrap();
         let operator = Operator::new(pool.clone(), tenancy.clone());
         let shutdown = CancellationToken::new();
+        let called = Arc::new(Mutex::new(Vec::new()));
         let demo_key = if setup.demo_key {
             let (tenant, user) = make_user(&operator, "enterprise").await;
             Some(Someone { tenant, user, key: make_key(&operator, user, None).await }.key)
@@ -171,6 +186,11 @@ impl Api {
             clock: setup.clock,
             shutdown: shutdown.clone(),
             demo_key,
+            callbacks: Arc::new(SignedByHand),
+            called: Arc::new({
+                let called = called.clone();
+                move |owner| called.lock().unwrap().push(owner)
+            }),
             config: setup.config,
         });
         let (router, admin) = (api::router(state.clone()), api::admin_router(state));
@@ -182,6 +202,7 @@ impl Api {
             media,
             operator,
             shutdown,
+            called,
             _storage: storage,
             db,
             _redis: redis,
@@ -310,6 +331,12 @@ pub(crate) async fn read(response: Response<Body>) -> Answer {
     let (parts, body) = response.into_parts();
     let bytes = axum::body::to_bytes(body, 16 << 20).await.unwrap().to_vec();
     Answer { status: parts.status, headers: parts.headers, bytes }
+}
+
+/// A pool of this size, as the platform makes it.
+async fn small_pool(db: &TestDb, most: u32) -> sqlx::PgPool {
+    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(most);
+    pool.acquire_timeout(Duration::from_secs(3)).connect(&db.url).await.unwrap()
 }
 
 async fn make_user(operator: &Operator, tier: &str) -> (TenantId, UserId) {

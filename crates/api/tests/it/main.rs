@@ -5,6 +5,7 @@
 mod accounts;
 mod admin;
 mod assets;
+mod callbacks;
 mod edge;
 mod events;
 mod harness;

@@ -8,6 +8,7 @@ pub(crate) mod env;
 mod fault;
 mod secret;
 
+mod callbacks;
 mod database;
 mod demo;
 mod http;
@@ -40,6 +41,7 @@ use generation::GenerationConfig;
 use serde::{Deserialize, Serialize};
 
 use self::{
+    callbacks::CallbacksConfig,
     database::DatabaseConfig, demo::DemoConfig, env::Environment, fault::Faults, models::ModelConfig,
     outbound::OutboundConfig, providers::ProviderConfig, queue::QueueConfig, redis::RedisConfig,
     scheduler::SchedulerSection, secrets::SecretsConfig, storage::StorageConfig, tenancy::TenancySection,
@@ -66,6 +68,8 @@ pub(crate) struct Config {
     pub(crate) api: ApiConfig,
     /// Admission.
     pub(crate) generation: GenerationConfig,
+    /// Whether and where providers report.
+    pub(crate) callbacks: CallbacksConfig,
     /// The scheduler.
     pub(crate) scheduler: SchedulerSection,
     /// What demo gives.
@@ -100,6 +104,7 @@ impl Default for Config {
             http: HttpConfig::default(),
             api: ApiConfig::default(),
             generation: GenerationConfig::default(),
+            callbacks: CallbacksConfig::default(),
             scheduler: SchedulerSection::default(),
             demo: DemoConfig::default(),
             database: DatabaseConfig::default(),
@@ -193,6 +198,7 @@ impl Config {
         self.http.check(&mut faults);
         self.check_api(&mut faults);
         faults.check("generation", self.generation.check());
+        self.callbacks.check(&mut faults);
         self.scheduler.check(&mut faults);
         self.demo.check(&mut faults);
         self.database.check(&mut faults);
@@ -230,10 +236,22 @@ impl Config {
         }
     }
 
+    /// Where providers reach the API, if they are to report there.
+    pub(crate) fn callbacks_url(&self) -> Option<&url::Url> {
+        let url = self.callbacks.url.as_ref().or(self.api.public_url.as_ref());
+        url.filter(|_| self.callbacks.enabled)
+    }
+
     /// The address of the account `mock`, if one is set.
     pub(crate) fn mock_provider_url(&self) -> Option<&str> {
         let (_, mock) = self.providers.iter().find(|(account, _)| account.as_str() == "mock")?;
         mock.url.as_deref()
+    }
+
+    /// What the account `mock` signs callbacks with.
+    pub(crate) fn mock_callback_secret(&self) -> Option<&Secret> {
+        let (_, mock) = self.providers.iter().find(|(account, _)| account.as_str() == "mock")?;
+        mock.callback_secret.as_ref()
     }
 
     /// `host:port` of the providers that may be reached although they are private: those that are made for tests.

@@ -7,6 +7,7 @@ use domain::{ModelName, ProviderAccountId, limits::Bucket};
 use provider_adapter::{
     ProviderLimits,
     mock::{MockConfig, credential},
+    standard_webhooks::{BadSecret, SigningSecret},
 };
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -26,6 +27,11 @@ pub(crate) struct ProviderConfig {
     pub(crate) credential: Option<Secret>,
     /// A file that holds the credential.
     pub(crate) credential_file: Option<PathBuf>,
+    /// What it signs callbacks with. Better given by `AIVIDEO_PROVIDERS__<ACCOUNT>__CALLBACK_SECRET`. Without it the
+    /// account is asked for no callbacks.
+    pub(crate) callback_secret: Option<Secret>,
+    /// The secret before that one, while it is being changed.
+    pub(crate) previous_callback_secret: Option<Secret>,
     /// Jobs that it may have of ours at once.
     pub(crate) slots: u32,
     /// Of those, how many of one of its models.
@@ -56,6 +62,8 @@ pub(super) fn defaults() -> BTreeMap<ProviderAccountId, ProviderConfig> {
             url: None,
             credential: None,
             credential_file: None,
+            callback_secret: None,
+            previous_callback_secret: None,
             slots: spec.slots,
             model_slots: spec.model_slots,
             submits: spec.submits,
@@ -101,6 +109,19 @@ impl ProviderConfig {
         if let Err(error) = self.authorization() {
             faults.add(field("credential"), error);
         }
+        for (key, secret) in [
+            ("callback_secret", &self.callback_secret),
+            ("previous_callback_secret", &self.previous_callback_secret),
+        ] {
+            if let Some(Err(error)) = secret.as_ref().map(|secret| SigningSecret::parse(secret.reveal())) {
+                faults.add(field(key), error);
+            }
+        }
+        faults.require(
+            self.previous_callback_secret.is_none() || self.callback_secret.is_some(),
+            field("previous_callback_secret"),
+            "needs callback_secret, the one that took its place",
+        );
     }
 
     pub(super) fn to_spec(&self, account: &ProviderAccountId) -> AccountSpec {
@@ -130,6 +151,7 @@ impl ProviderConfig {
             base_url: url.trim_end_matches('/').to_owned(),
             authorization: self.authorization()?,
             look_up: self.lookup,
+            callbacks: self.callback_secret.is_some(),
             poll_interval: Duration::from_millis(self.poll_ms),
             limits: ProviderLimits {
                 submit: Duration::from_millis(self.submit_ms_max),
@@ -138,6 +160,15 @@ impl ProviderConfig {
                 ..MockConfig::new("").limits
             },
         }))
+    }
+
+    /// What its callbacks may be signed with; nothing, where none are asked for.
+    ///
+    /// # Errors
+    /// When one is no such secret.
+    pub(crate) fn callback_secrets(&self) -> Result<Vec<SigningSecret>, BadSecret> {
+        let secrets = [&self.callback_secret, &self.previous_callback_secret];
+        secrets.into_iter().flatten().map(|secret| SigningSecret::parse(secret.reveal())).collect()
     }
 
     fn authorization(&self) -> Result<Option<http::HeaderValue>, String> {

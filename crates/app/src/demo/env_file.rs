@@ -30,6 +30,12 @@ pub(super) fn lines(
     if let Some(url) = config.mock_provider_url() {
         set("AIVIDEO_MOCK_PROVIDER_URL", url);
     }
+    if let Some(url) = &config.callbacks.url {
+        set("AIVIDEO_CALLBACKS__URL", url.as_str());
+    }
+    if let Some(secret) = config.mock_callback_secret() {
+        set("AIVIDEO_PROVIDERS__MOCK__CALLBACK_SECRET", secret.reveal());
+    }
     if let Some(file) = file.and_then(|file| file.canonicalize().ok()) {
         set("AIVIDEO_CONFIG", &file.display().to_string());
     }

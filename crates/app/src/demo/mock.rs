@@ -16,6 +16,7 @@ use super::{
     place::Place,
     process::{Process, spawn_server, tail},
 };
+use crate::config::Secret;
 
 /// The server's name in pid, port and log files.
 pub(super) const NAME: &str = "mock-provider";
@@ -30,7 +31,7 @@ const PING: Limits =
 ///
 /// # Errors
 /// When it cannot be started; the message holds the end of its log.
-pub(super) async fn ensure(place: &Place) -> anyhow::Result<String> {
+pub(super) async fn ensure(place: &Place, callback_secret: Option<&Secret>) -> anyhow::Result<String> {
     if let Some(process) = place.server(NAME) {
         if let Some(port) = place.last_port(NAME)
             && ping(port).await.is_ok()
@@ -50,8 +51,10 @@ pub(super) async fn ensure(place: &Place) -> anyhow::Result<String> {
     for _ in 0..STARTS_MAX {
         let port = place.port(NAME)?;
         let mut command = Command::new(&program);
-        // A provider knows nothing of its customers: neither their databases nor their secrets.
+        // A provider knows nothing of its customers, neither their databases nor their secrets, but the one that both
+        // have agreed upon.
         command.env_clear().envs(std::env::var_os("RUST_LOG").map(|level| ("RUST_LOG", level)));
+        command.envs(callback_secret.map(|secret| ("AIVIDEO_PROVIDERS__MOCK__CALLBACK_SECRET", secret.reveal())));
         command.args(["mock-provider", "--http-addr", &format!("127.0.0.1:{port}"), "--state-file"]);
         // Tasks that run when the demo is stopped go on at the next start, so their jobs have to be there then.
         command.arg(place.path("mock-provider.json")).current_dir(&folder);

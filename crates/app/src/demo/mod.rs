@@ -19,6 +19,7 @@ mod services;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use catalogue::ProviderKind;
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +29,7 @@ use self::{
     services::{ServerPasswords, Services},
 };
 use crate::{
-    cli::DemoArgs,
+    cli::{DemoArgs, Role},
     commands::{environment, migrate},
     compose::Stores,
     config::{Config, ConfigError, LogConfig, Secret, StoreUrl},
@@ -47,6 +48,9 @@ pub(crate) async fn end_servers(folder: &Path) -> anyhow::Result<Option<PathBuf>
     services::stop(&place).await;
     postgres::files_elsewhere(&place)
 }
+
+/// What the secret that the mock provider signs with is derived for.
+const MOCK_CALLBACKS: &str = "demo-mock-provider-callbacks";
 
 /// What must stay secret and stay the same.
 #[derive(Serialize, Deserialize)]
@@ -70,6 +74,10 @@ pub(crate) async fn demo(file: Option<&Path>, args: DemoArgs) -> anyhow::Result<
     let secrets = secrets(&place)?;
     prepare(&mut config, &args, &place, &secrets)?;
     let listeners = Listeners::bind(&config).await?;
+    if config.callbacks_url().is_none() && args.roles.roles.contains(&Role::Api) {
+        // Its own provider reaches it here; links stay paths, for whatever address people use.
+        config.callbacks.url = Some(listeners.url()?.parse()?);
+    }
 
     let started = tokio::select! {
         started = start(&place, &mut config, &secrets) => Some(started),
@@ -122,6 +130,12 @@ fn prepare(config: &mut Config, args: &DemoArgs, place: &Place, secrets: &Secret
         .into();
     config.secrets.key = Secret::new(&secrets.key);
     config.secrets.previous_key = None;
+    let signing = format!("whsec_{}", STANDARD.encode(config.secrets.derive(MOCK_CALLBACKS)));
+    let mocks = config.providers.values_mut().filter(|provider| provider.kind == ProviderKind::Mock);
+    // One that runs already knows no secret of ours, and is asked for no callbacks unless it was given one.
+    for provider in mocks.filter(|provider| provider.url.is_none() && provider.callback_secret.is_none()) {
+        provider.callback_secret = Some(Secret::new(&*signing));
+    }
     set_servers(config, "postgres://127.0.0.1/aivideo", "redis://127.0.0.1", None);
     let faults = config.faults();
     if faults.is_empty() { Ok(()) } else { Err(ConfigError(faults).into()) }
@@ -148,7 +162,9 @@ async fn start(
     secrets: &Secrets,
 ) -> anyhow::Result<(Services, Stores, Seed)> {
     let running = config.mock_provider_url().map(str::to_owned);
-    let services = services::start(place, &secrets.servers, &config.demo.postgres, running).await?;
+    let signing = config.mock_callback_secret().cloned();
+    let services =
+        services::start(place, &secrets.servers, &config.demo.postgres, running, signing.as_ref()).await?;
     let mock = services.mock_provider_url.as_str();
     set_servers(config, &services.database_url, &services.redis_url, Some(mock));
     migrate::run(&services.database_url).await?;

@@ -8,6 +8,7 @@ use super::{
     postgres::{self, Settings},
     redis,
 };
+use crate::config::Secret;
 
 /// Where the servers are.
 #[derive(Clone, Debug)]
@@ -42,11 +43,12 @@ pub(super) async fn start(
     passwords: &ServerPasswords,
     settings: &Settings,
     mock_provider_url: Option<String>,
+    callback_secret: Option<&Secret>,
 ) -> anyhow::Result<Services> {
     let mock = async {
         match mock_provider_url {
             Some(url) => Ok(url),
-            None => mock::ensure(place).await,
+            None => mock::ensure(place, callback_secret).await,
         }
     };
     let (database_url, redis_url, mock_provider_url) = tokio::try_join!(

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use ::api::{ApiParts, ApiState, HealthSource, IpWindow};
 use bus::Topic;
+use domain::WorkerId;
 use generation::{AcceptedHook, CancelingHook, Generation, GenerationConfig, GenerationParts};
 use scheduler::Nudge;
 use tokio_util::sync::CancellationToken;
 
-use crate::{compose::Stores, config::Config};
+use crate::{callbacks::Callbacks, compose::Stores, config::Config};
 
 /// What only this process's own life decides.
 pub(crate) struct Around {
@@ -28,6 +29,18 @@ pub(crate) fn build(
     around: Around,
 ) -> anyhow::Result<(ApiState, Generation)> {
     let Around { health, metrics, shutdown, demo_key, nudge } = around;
+    let (neighbour, control) = (nudge.clone(), stores.control.clone());
+    // Whoever owns the attempt finds the callback by itself; ringing makes it quick.
+    let called = Arc::new(move |owner: WorkerId| {
+        if !neighbour.as_ref().is_some_and(|nudge| nudge.called_back(&owner)) {
+            let control = control.clone();
+            tokio::spawn(async move {
+                if let Err(error) = control.ring(&owner).await {
+                    tracing::debug!(%error, "a worker elsewhere was not rung");
+                }
+            });
+        }
+    });
     let (accepted, canceling): (AcceptedHook, CancelingHook) = match nudge {
         Some(nudge) => {
             let canceling = nudge.clone();
@@ -70,6 +83,8 @@ pub(crate) fn build(
         clock: stores.clock.clone(),
         shutdown,
         demo_key,
+        callbacks: Arc::new(Callbacks::new(config, &stores.clock)?),
+        called,
         config: config.api.clone(),
     });
     Ok((state, generation))

@@ -4,6 +4,7 @@ use domain::WorkerId;
 use scheduler::{Nudge, Scheduler, SchedulerParts};
 
 use crate::{
+    callbacks,
     compose::{Stores, Work},
     config::Config,
     health::Progress,
@@ -24,6 +25,7 @@ pub(crate) fn build(config: &Config, stores: &Stores) -> anyhow::Result<(Schedul
         config: config.scheduler.to_scheduler(),
         clock: stores.clock.clone(),
         seed: rand::random(),
+        callback_url: callbacks::addresses(config),
     })?;
     let progress = Progress { loops: scheduler.loops(), consumer: scheduler.consumer() };
     Ok((scheduler, nudge, progress))

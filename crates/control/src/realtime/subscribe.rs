@@ -82,6 +82,11 @@ impl Subscriptions {
             running: AtomicBool::new(false),
         })))
     }
+
+    /// How a further connection for pub/sub is made: where to, and how long connecting and answers may take.
+    pub(super) fn dial(&self) -> (&Client, Duration, Duration) {
+        (&self.0.client, self.0.connect_limit, self.0.response_limit)
+    }
 }
 
 impl Shared {

@@ -189,6 +189,7 @@ impl Parts {
             config: setting.scheduler.clone(),
             clock: Arc::new(SystemClock),
             seed: 7,
+            callback_url: Arc::new(|_, _| None),
         })
         .unwrap()
     }
