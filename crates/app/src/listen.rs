@@ -1,9 +1,12 @@
-//! The HTTP listeners. They talk to hyper directly, so that heads have a limit in time, connections one in number,
-//! and a stop one in length.
+//! The HTTP listeners. They talk to hyper directly, so that heads have a limit in time, clients that take nothing one
+//! in patience, connections one in number, and a stop one in length.
+
+mod client;
 
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body, extract::ConnectInfo};
+use http::header::CONTENT_TYPE;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -12,6 +15,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service;
 
+use self::client::Client;
 use crate::config::HttpConfig;
 
 /// A pause after a failed accept, which usually means that there are no file descriptors left.
@@ -26,7 +30,7 @@ pub(crate) async fn serve(
 ) {
     let connections = TaskTracker::new();
     let places = Arc::new(Semaphore::new(config.connections_max));
-    let head_max = Duration::from_secs(config.head_seconds_max);
+    let limits = ConnectionLimits::new(config);
     let over = CancellationToken::new();
     loop {
         let accepted = async {
@@ -37,7 +41,7 @@ pub(crate) async fn serve(
             () = shutdown.cancelled() => break,
             (accepted, place) = accepted => match accepted {
                 Ok((stream, peer)) => {
-                    let served = connection(stream, peer, router.clone(), head_max, shutdown.clone());
+                    let served = connection(stream, peer, router.clone(), limits, shutdown.clone());
                     let over = over.clone();
                     connections.spawn(async move {
                         tokio::select! {
@@ -65,23 +69,51 @@ pub(crate) async fn serve(
     }
 }
 
+/// What one connection may take its time with.
+#[derive(Debug, Clone, Copy)]
+struct ConnectionLimits {
+    head: Duration,
+    stuck: Duration,
+    stream_stuck: Duration,
+}
+
+impl ConnectionLimits {
+    fn new(config: &HttpConfig) -> Self {
+        Self {
+            head: Duration::from_secs(config.head_seconds_max),
+            stuck: Duration::from_secs(config.stuck_seconds_max),
+            stream_stuck: Duration::from_secs(config.stream_stuck_seconds_max),
+        }
+    }
+}
+
 fn connection(
     stream: TcpStream,
     peer: SocketAddr,
     router: Router,
-    head_max: Duration,
+    limits: ConnectionLimits,
     shutdown: CancellationToken,
 ) -> impl Future<Output = ()> {
-    // Small answers must not wait for the peer's acknowledgement; failing to ask does no harm.
-    let _ = stream.set_nodelay(true);
+    let client = Client::new(stream);
+    client.end_when_stuck_for(limits.stuck);
+    let answered = client.clone();
     let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(peer));
-        router.clone().call(request)
+        let answer = router.clone().call(request);
+        let client = answered.clone();
+        async move {
+            let answer = answer.await?;
+            // A paused player may keep a file waiting; nobody pauses a stream of events, which holds a place.
+            if answer.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream") {
+                client.end_when_stuck_for(limits.stream_stuck);
+            }
+            Ok::<_, std::convert::Infallible>(answer)
+        }
     });
     let mut server = hyper::server::conn::http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(head_max).half_close(false);
-    let connection = server.serve_connection(TokioIo::new(stream), service);
+    server.timer(TokioTimer::new()).header_read_timeout(limits.head).half_close(false);
+    let connection = server.serve_connection(TokioIo::new(client), service);
     async move {
         tokio::pin!(connection);
         let ended = tokio::select! {
@@ -110,11 +142,16 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(300)).await;
             "done"
         };
-        let router =
-            Router::new().route("/slow", get(slow)).route("/never", get(std::future::pending::<()>)).route(
-                "/peer",
-                get(|ConnectInfo(peer): ConnectInfo<SocketAddr>| async move { peer.to_string() }),
-            );
+        let endless = || async {
+            let piece = || Ok::<_, std::convert::Infallible>(vec![0_u8; 64 << 10]);
+            Body::from_stream(futures::stream::repeat_with(piece))
+        };
+        let peer = |ConnectInfo(peer): ConnectInfo<SocketAddr>| async move { peer.to_string() };
+        let router = Router::new()
+            .route("/slow", get(slow))
+            .route("/never", get(std::future::pending::<()>))
+            .route("/endless", get(endless))
+            .route("/peer", get(peer));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
@@ -150,6 +187,18 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(5), server).await.expect("it never stopped").unwrap();
         assert_eq!(answer(never).await, "");
         assert!(TcpStream::connect(address).await.is_err(), "it still accepts");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_nothing_of_an_endless_answer_is_cut_off() {
+        let config = HttpConfig { stuck_seconds_max: 1, drain_seconds_max: 60, ..HttpConfig::default() };
+        let (address, shutdown, server) = start(config).await;
+        let mut never_reads = ask(address, "GET /endless HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        assert_eq!(never_reads.read(&mut [0; 1]).await.unwrap(), 1);
+        // The stop waits for the answer to end, and nothing but the limit ends it.
+        shutdown.cancel();
+        tokio::time::timeout(Duration::from_secs(30), server).await.expect("it is kept").unwrap();
+        drop(never_reads);
     }
 
     #[tokio::test]

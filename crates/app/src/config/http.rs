@@ -18,6 +18,10 @@ pub(crate) struct HttpConfig {
     pub(crate) connections_max: usize,
     /// How long a request's head may take to arrive, in seconds.
     pub(crate) head_seconds_max: u64,
+    /// How long a client may leave what was sent to it unacknowledged, or leave no room for more, in seconds.
+    pub(crate) stuck_seconds_max: u64,
+    /// The same for streams of events, which hold a place each.
+    pub(crate) stream_stuck_seconds_max: u64,
     /// How long answers under way may take after the shutdown signal, in seconds.
     pub(crate) drain_seconds_max: u64,
 }
@@ -29,6 +33,8 @@ impl Default for HttpConfig {
             admin_addr: None,
             connections_max: 20_000,
             head_seconds_max: 15,
+            stuck_seconds_max: 60,
+            stream_stuck_seconds_max: 10,
             drain_seconds_max: 10,
         }
     }
@@ -43,6 +49,12 @@ impl HttpConfig {
             "is the address of http.addr; leave it out to serve /admin there",
         );
         faults.require(self.connections_max > 0, "http.connections_max", "must be at least 1");
-        faults.require(self.head_seconds_max > 0, "http.head_seconds_max", "must be at least 1");
+        for (key, seconds) in [
+            ("head_seconds_max", self.head_seconds_max),
+            ("stuck_seconds_max", self.stuck_seconds_max),
+            ("stream_stuck_seconds_max", self.stream_stuck_seconds_max),
+        ] {
+            faults.require(seconds > 0, format!("http.{key}"), "must be at least 1");
+        }
     }
 }

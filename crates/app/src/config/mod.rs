@@ -27,6 +27,7 @@ mod tiers;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use api::ApiConfig;
@@ -219,8 +220,20 @@ impl Config {
                 format_args!("{} is none of the provider accounts", model.account),
             );
         }
+        self.check_lease(&mut faults);
         faults.check("models", self.to_catalogue().check());
         faults.0
+    }
+
+    /// A lease covers every step that its owner makes between two renewals; the submit is checked with its provider.
+    fn check_lease(&self, faults: &mut Faults) {
+        let renewal_ms = self.redis.connect_ms_max.saturating_add(self.redis.response_ms_max);
+        let heartbeats_ms = self.scheduler.heartbeat_seconds.saturating_mul(2_000);
+        faults.require(
+            Duration::from_millis(heartbeats_ms.saturating_add(renewal_ms)) <= self.scheduler.lease(),
+            "redis.response_ms_max",
+            "a late heartbeat and its answer (redis.connect_ms_max and this) would outlast scheduler.lease_seconds",
+        );
     }
 
     fn check_api(&self, faults: &mut Faults) {

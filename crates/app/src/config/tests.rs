@@ -149,6 +149,8 @@ fn shipped(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config").join(name)
 }
 
+    // Two heartbeats of three seconds leave less than four of the ten.
+    assert_eq!(fault(&[("AIVIDEO_REDIS__RESPONSE_MS_MAX", "4000")]), "redis.response_ms_max");
 /// Every key with its path and its text, without those that are not set.
 fn flatten(path: &str, value: &serde_json::Value, into: &mut BTreeMap<String, String>) {
     match value {
