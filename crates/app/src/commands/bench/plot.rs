@@ -124,7 +124,7 @@ fn draw_curves(area: &Area<'_>, summaries: &[Summary]) -> anyhow::Result<()> {
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(SeriesLabelPosition::LowerRight)
         .background_style(WHITE.mix(0.8))
         .border_style(BLACK.mix(0.3))
         .label_font(style(area, 13, HPos::Left).font)
