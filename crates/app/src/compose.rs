@@ -1,7 +1,7 @@
 //! How the crates are put together. Nobody else makes a pool, a client or an owner's handle.
 //!
 //! [`Stores`] is what every role and most commands stand on: the stores, and the owners of what lies in them.
-//! [`Work`] adds what only a scheduler needs: providers and the queue.
+//! [`Work`] adds what only a scheduler needs: providers.
 
 use std::sync::Arc;
 
@@ -35,6 +35,8 @@ pub(crate) struct Stores {
     pub(crate) media: Media,
     pub(crate) task_state: TaskState,
     pub(crate) operator: Operator,
+    /// The queue. One per process, so that those who fill it and those who empty it hear each other.
+    pub(crate) bus: Arc<dyn Bus>,
     pub(crate) clock: SharedClock,
 }
 
@@ -64,6 +66,7 @@ impl Stores {
             ledger: Ledger::new(pool.clone()),
             media: Media::new(media, pool.clone())?,
             task_state: TaskState::new(pool.clone(), control.clone(), config.scheduler.to_task_state()),
+            bus: bus::connect(&config.queue.url, pool.clone())?,
             operator: Operator::new(pool.clone(), tenancy.clone()),
             clock: Arc::new(SystemClock),
             pool,
@@ -73,17 +76,16 @@ impl Stores {
     }
 }
 
-/// What a scheduler needs besides: who makes the videos, and where work comes from.
+/// What a scheduler needs besides: who makes the videos.
 pub(crate) struct Work {
     pub(crate) providers: Providers,
-    pub(crate) bus: Arc<dyn Bus>,
 }
 
 impl Work {
-    /// Makes an adapter for every account that is set up, and opens the queue.
+    /// Makes an adapter for every account that is set up.
     ///
     /// # Errors
-    /// When an account's credential cannot be read, or the queue's address is none.
+    /// When an account's credential cannot be read.
     pub(crate) fn new(config: &Config, stores: &Stores) -> anyhow::Result<Self> {
         let fetch = Fetch::new(config.outbound.to_fetch(config.private_hosts()))?;
         let mut adapters: Vec<Arc<dyn Provider>> = Vec::new();
@@ -95,10 +97,7 @@ impl Work {
                 adapters.push(Arc::new(adapter));
             }
         }
-        Ok(Self {
-            providers: Providers::new(adapters)?,
-            bus: bus::connect(&config.queue.url, stores.pool.clone())?,
-        })
+        Ok(Self { providers: Providers::new(adapters)? })
     }
 }
 

@@ -17,7 +17,7 @@ use http::HeaderValue;
 use pg::PgPool;
 use scheduler::Loops;
 
-use crate::cli::Role;
+use crate::{cli::Role, roles::relay};
 
 /// A scheduler with a loop that achieves nothing for longer than this cannot work.
 const PROGRESS_MAX: Duration = Duration::from_secs(30);
@@ -41,6 +41,9 @@ pub(crate) struct Health {
     pool: PgPool,
     control: Control,
     progress: Option<Progress>,
+    /// Whether a broker carries the queue, and the relay that feeds it from here.
+    has_broker: bool,
+    relay: Option<ConsumerStatus>,
     database: Arc<Database>,
 }
 
@@ -53,14 +56,42 @@ struct Database {
 
 impl Health {
     pub(crate) fn new(roles: Vec<Role>, pool: PgPool, control: Control, progress: Option<Progress>) -> Self {
-        Self { roles, pool, control, progress, database: Arc::default() }
+        Self { roles, pool, control, progress, has_broker: false, relay: None, database: Arc::default() }
+    }
+
+    /// Watches over a queue too: whether a broker carries it, and the relay in this process.
+    pub(crate) fn with_queue(self, has_broker: bool, relay: Option<ConsumerStatus>) -> Self {
+        Self { has_broker, relay, ..self }
+    }
+
+    /// Whether somebody here should know how old the outbox is.
+    pub(crate) fn watches_outbox(&self) -> bool {
+        self.progress.is_some() || self.relay.is_some()
+    }
+
+    /// Whether the broker was last heard of with an error.
+    fn broker_away(&self) -> bool {
+        let consumer = self.progress.as_ref().map(|progress| &progress.consumer);
+        let failing = |status: &ConsumerStatus| status.last_error().is_some();
+        self.has_broker && consumer.into_iter().chain(&self.relay).any(failing)
+    }
+
+    /// Whether the relay has carried something lately, or found nothing to carry.
+    fn relays(&self, limit: Duration) -> Result<(), String> {
+        let stands_still = self.relay.as_ref().is_some_and(|relay| relay.since_progress() > limit);
+        if stands_still { Err("no progress in the relay".to_owned()) } else { Ok(()) }
     }
 
     /// What is away, by the names that the header uses. PostgreSQL as it last answered: somebody asks it every few
     /// seconds.
     fn away(&self) -> Vec<&'static str> {
         let database = self.database.last().as_ref().is_some_and(|(_, answer)| answer.is_err());
-        self.control.health().degraded().chain(database.then_some("postgresql")).collect()
+        self.control
+            .health()
+            .degraded()
+            .chain(database.then_some("postgresql"))
+            .chain(self.broker_away().then_some("queue"))
+            .collect()
     }
 
     /// Whether PostgreSQL answers. Callers at the same moment share one question.
@@ -104,7 +135,7 @@ impl Health {
         if !fruitless.is_empty() {
             return Err(format!("no progress in {}", fruitless.join(", ")));
         }
-        if progress.consumer.idle_for().is_some_and(|idle| idle > limit) {
+        if progress.consumer.since_progress() > limit {
             return Err("no progress in the queue's consumer".to_owned());
         }
         Ok(())
@@ -130,7 +161,12 @@ impl HealthSource for Health {
     }
 
     fn alive(&self) -> Result<(), String> {
-        self.comes_round(ALIVE_MAX)
+        self.comes_round(ALIVE_MAX)?;
+        // As the consumer: a relay that says why it carries nothing is at it.
+        match &self.relay {
+            Some(relay) if relay.last_error().is_none() => self.relays(ALIVE_MAX),
+            _ => Ok(()),
+        }
     }
 
     async fn ready(&self, role: Option<&str>) -> Option<Readiness> {
@@ -143,12 +179,13 @@ impl HealthSource for Health {
         let of = |role: Role| {
             let works = match role {
                 Role::Scheduler => database.clone().and_then(|()| self.makes_progress(PROGRESS_MAX)),
-                Role::Api | Role::Relay => database.clone(),
+                Role::Relay => database.clone().and_then(|()| self.relays(PROGRESS_MAX)),
+                Role::Api => database.clone(),
             };
             RoleReadiness { role: role.name().to_owned(), ready: works.is_ok(), reason: works.err() }
         };
         let roles: Vec<_> = asked.iter().copied().map(of).collect();
-        let loops = match &self.progress {
+        let mut loops: Vec<LoopReadiness> = match &self.progress {
             Some(progress) if asked.contains(&Role::Scheduler) => {
                 let shown = progress.loops.report().into_iter().map(|report| LoopReadiness {
                     name: report.name.into_owned(),
@@ -160,6 +197,16 @@ impl HealthSource for Health {
             }
             _ => Vec::new(),
         };
+        if let Some(relay) = &self.relay
+            && asked.contains(&Role::Relay)
+        {
+            loops.push(LoopReadiness {
+                name: relay::NAME.to_owned(),
+                idle_seconds: relay.idle_for().map(|idle| idle.as_secs()),
+                since_progress_seconds: relay.since_progress().as_secs(),
+                last_error: relay.last_error(),
+            });
+        }
         Some(Readiness {
             ready: roles.iter().all(|role| role.ready),
             degraded: self.away().into_iter().map(str::to_owned).collect(),

@@ -11,6 +11,7 @@ use std::{
 
 use ::api::HealthSource;
 use anyhow::Context;
+use bus::ConsumerStatus;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -91,6 +92,7 @@ pub(crate) struct Platform {
     stores: Stores,
     scheduler: Option<scheduler::Scheduler>,
     progress: Option<crate::health::Progress>,
+    relay: Option<ConsumerStatus>,
     health: Arc<Health>,
     generation: generation::Generation,
     router: axum::Router,
@@ -121,12 +123,11 @@ impl Platform {
         } else {
             (None, None, None)
         };
-        let health = Arc::new(Health::new(
-            roles.clone(),
-            stores.pool.clone(),
-            stores.control.clone(),
-            progress.clone(),
-        ));
+        let relay = (config.queue.has_broker() && roles.contains(&Role::Relay)).then(ConsumerStatus::new);
+        let health =
+            Health::new(roles.clone(), stores.pool.clone(), stores.control.clone(), progress.clone())
+                .with_queue(config.queue.has_broker(), relay.clone());
+        let health = Arc::new(health);
         let around = Around {
             health: Arc::clone(&health) as Arc<dyn HealthSource>,
             metrics: Arc::new(move || metrics.render()),
@@ -148,6 +149,7 @@ impl Platform {
             stores: stores.clone(),
             scheduler,
             progress,
+            relay,
             health,
             generation,
             router,
@@ -159,8 +161,19 @@ impl Platform {
 
     /// Runs until the shutdown, and stops in order.
     pub(crate) async fn run(self, listeners: Listeners, shutdown: CancellationToken) {
-        let Self { roles, config, stores, scheduler, progress, health, generation, router, admin, closing } =
-            self;
+        let Self {
+            roles: _,
+            config,
+            stores,
+            scheduler,
+            progress,
+            relay,
+            health,
+            generation,
+            router,
+            admin,
+            closing,
+        } = self;
         let background = CancellationToken::new();
         let tasks = TaskTracker::new();
         tasks.spawn(roles::gauges::run(stores.clone(), health, progress, background.clone()));
@@ -169,8 +182,9 @@ impl Platform {
             tasks.spawn(roles::retire::run(stores.clone(), background.clone()));
             tokio::spawn(scheduler.run(stop_claiming.clone()))
         });
-        if roles.contains(&Role::Relay) {
-            tracing::debug!("the queue is PostgreSQL, so the relay has nothing to do");
+        if let Some(status) = relay {
+            // It ends last, so that what the others still write is carried away.
+            tasks.spawn(roles::relay::run(Arc::clone(&stores.bus), status, background.clone()));
         }
         let stopper = tokio::spawn({
             let closing = closing.clone();

@@ -1,5 +1,6 @@
 //! The queue that carries work from accepted tasks to schedulers.
 
+use bus::QueueUrl;
 use serde::{Deserialize, Serialize};
 
 use super::fault::Faults;
@@ -8,7 +9,7 @@ use super::fault::Faults;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct QueueConfig {
-    /// `postgres` (`QUEUE_URL`). `kafka://host:port[,…]` is understood and refused until it is served.
+    /// `postgres` or `kafka://host:port[,host:port…][/namespace]` (`QUEUE_URL`).
     pub(crate) url: String,
 }
 
@@ -20,12 +21,13 @@ impl Default for QueueConfig {
 
 impl QueueConfig {
     pub(super) fn check(&self, faults: &mut Faults) {
-        match self.url.as_str() {
-            "postgres" => {}
-            url if url.starts_with("kafka://") => {
-                faults.add("queue.url", "Kafka is not served yet; use postgres");
-            }
-            _ => faults.add("queue.url", "must be postgres"),
+        if let Err(fault) = self.url.parse::<QueueUrl>() {
+            faults.add("queue.url", fault);
         }
+    }
+
+    /// Whether a broker stands between the outbox and the schedulers.
+    pub(crate) fn has_broker(&self) -> bool {
+        matches!(self.url.parse(), Ok(QueueUrl::Kafka(_)))
     }
 }

@@ -51,7 +51,7 @@ pub(crate) fn build(
         }
         // Schedulers elsewhere are told that there is something in the queue; cancels they find by themselves.
         None => {
-            let queue = bus::connect(&config.queue.url, stores.pool.clone())?;
+            let queue = Arc::clone(&stores.bus);
             (Arc::new(move |_| queue.nudge(Topic::GenerationRequested)), Arc::new(|_| {}))
         }
     };

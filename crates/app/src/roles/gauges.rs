@@ -28,9 +28,11 @@ pub(crate) async fn run(
         stores.control.probe().await;
         // An answer names PostgreSQL as away by what was last heard of it.
         let _ = health.database().await;
+        if health.watches_outbox() {
+            outbox_age(&stores).await;
+        }
         if let Some(progress) = &progress {
             progress.loops.export_metrics();
-            outbox_age(&stores).await;
             queue_depths(&stores).await;
         }
     }

@@ -2,5 +2,6 @@
 
 pub(crate) mod api;
 pub(crate) mod gauges;
+pub(crate) mod relay;
 pub(crate) mod retire;
 pub(crate) mod scheduler;

@@ -12,7 +12,7 @@ use crate::{
 
 /// A scheduler, the way to nudge it, and what shows its progress.
 pub(crate) fn build(config: &Config, stores: &Stores) -> anyhow::Result<(Scheduler, Nudge, Progress)> {
-    let Work { providers, bus } = Work::new(config, stores)?;
+    let Work { providers } = Work::new(config, stores)?;
     let (scheduler, nudge) = Scheduler::new(SchedulerParts {
         task_state: stores.task_state.clone(),
         control: stores.control.clone(),
@@ -20,7 +20,7 @@ pub(crate) fn build(config: &Config, stores: &Stores) -> anyhow::Result<(Schedul
         tenancy: stores.tenancy.clone(),
         providers,
         media: stores.media.clone(),
-        bus,
+        bus: stores.bus.clone(),
         worker_id: worker_id()?,
         config: config.scheduler.to_scheduler(),
         clock: stores.clock.clone(),

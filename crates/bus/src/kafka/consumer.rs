@@ -12,8 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     KafkaBus, KafkaFault, RECOVERY_MAX, RECOVERY_MIN,
-    member::{Link, Member},
+    member::Member,
     progress::{self, Offsets},
+    seat::Link,
     topics,
 };
 use crate::{

@@ -10,6 +10,7 @@ mod context;
 mod member;
 mod progress;
 mod relay;
+mod seat;
 mod topics;
 
 use std::{sync::Arc, time::Duration};

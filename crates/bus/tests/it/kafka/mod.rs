@@ -5,15 +5,19 @@ mod group;
 mod records;
 mod relay;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bus::{Bus, BusOptions, ConsumerStatus, Topic};
 use pg::PgPool;
 use rdkafka::{
     ClientConfig, Offset, TopicPartitionList,
+    admin::{AdminClient, AdminOptions},
+    client::DefaultClientContext,
     consumer::{BaseConsumer, Consumer as _},
+    error::KafkaResult,
     producer::FutureProducer,
+    topic_partition_list::TopicPartitionListElem,
 };
 use testkit::TestDb;
 use tokio::task::JoinHandle;
@@ -21,21 +25,25 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::conformance::{self, Backend, SOON, options};
 
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
 /// Topics of its own on a broker that all tests share, and a relay that feeds them.
 pub(crate) struct Kafka {
     db: TestDb,
     namespace: String,
     broker: String,
     watcher: Arc<BaseConsumer>,
-    _relay: Option<DropGuard>,
+    relay: Option<DropGuard>,
 }
 
 #[async_trait]
 impl Backend for Kafka {
     async fn start() -> Self {
         let mut backend = Self::on(&broker::shared().await).await;
-        let (relay, _) = Relay::start(&backend.connect(options()));
-        backend._relay = Some(relay.shutdown.drop_guard());
+        let (relay, status) = Relay::start(&backend.connect(options()));
+        // Whoever starts first makes the topics.
+        testkit::wait_until("the topics are there", SOON, || async { status.idle_for().is_some() }).await;
+        backend.relay = Some(relay.shutdown.drop_guard());
         backend
     }
 
@@ -50,13 +58,12 @@ impl Backend for Kafka {
     async fn lag(&self, topic: Topic) -> u64 {
         // First the outbox: what leaves it in between is at the broker by then.
         let waiting = outbox::depth(&mut self.db.pool.acquire().await.unwrap(), topic).await.unwrap();
-        let (watcher, name) = (Arc::clone(&self.watcher), self.topic(topic));
-        let ends = tokio::task::spawn_blocking(move || {
-            (0..12)
-                .map(|partition| (partition, watcher.fetch_watermarks(&name, partition, SOON).unwrap().1))
-                .collect()
+        let ends = self.offsets(topic, |watcher, name| {
+            let mut list = TopicPartitionList::new();
+            (0..12).for_each(|partition| list.add_partition_offset(name, partition, Offset::End).unwrap());
+            watcher.offsets_for_times(list, ANSWER_LIMIT)
         });
-        let ends: BTreeMap<i32, i64> = ends.await.unwrap();
+        let ends = ends.await;
         let committed = self.committed(topic).await;
         let unread = ends.iter().map(|(partition, end)| end - committed.get(partition).copied().unwrap_or(0));
         waiting + u64::try_from(unread.sum::<i64>()).unwrap()
@@ -72,12 +79,7 @@ impl Kafka {
             .set("group.id", format!("{namespace}.aivideo.{}", conformance::TOPIC))
             .create()
             .unwrap();
-        let bus = bus::connect(&format!("kafka://{broker}/{namespace}"), db.pool.clone()).unwrap();
-        // Whoever starts first makes the topics; the watcher wants to see them.
-        let (relay, status) = Relay::start(&bus);
-        testkit::wait_until("the topics are there", SOON, || async { status.idle_for().is_some() }).await;
-        relay.stop().await;
-        Self { db, namespace, broker: broker.to_owned(), watcher: Arc::new(watcher), _relay: None }
+        Self { db, namespace, broker: broker.to_owned(), watcher: Arc::new(watcher), relay: None }
     }
 
     fn url(&self) -> String {
@@ -90,20 +92,54 @@ impl Kafka {
 
     /// What the group has committed, by partition.
     async fn committed(&self, topic: Topic) -> BTreeMap<i32, i64> {
-        let (watcher, name) = (Arc::clone(&self.watcher), self.topic(topic));
-        let committed = tokio::task::spawn_blocking(move || {
+        let committed = self.offsets(topic, |watcher, name| {
             let mut list = TopicPartitionList::new();
-            list.add_partition_range(&name, 0, 11);
-            watcher.committed_offsets(list, SOON).unwrap()
+            list.add_partition_range(name, 0, 11);
+            watcher.committed_offsets(list, ANSWER_LIMIT)
         });
-        let committed = committed.await.unwrap();
-        let offset = |offset| if let Offset::Offset(offset) = offset { offset } else { 0 };
-        committed.elements().iter().map(|element| (element.partition(), offset(element.offset()))).collect()
+        committed.await
+    }
+
+    /// Asks the broker until it answers: a topic that was just made has no leader yet.
+    async fn offsets(
+        &self,
+        topic: Topic,
+        ask: impl Fn(&BaseConsumer, &str) -> KafkaResult<TopicPartitionList> + Send + Sync + 'static,
+    ) -> BTreeMap<i32, i64> {
+        let ask = Arc::new(ask);
+        testkit::wait_for("the broker's answer", SOON, || async {
+            let (watcher, name, ask) = (Arc::clone(&self.watcher), self.topic(topic), Arc::clone(&ask));
+            let answer = tokio::task::spawn_blocking(move || ask(&watcher, &name)).await.unwrap().ok()?;
+            let elements = answer.elements();
+            let offset = |found: &TopicPartitionListElem<'_>| {
+                found.error().ok()?;
+                let offset = if let Offset::Offset(offset) = found.offset() { offset } else { 0 };
+                Some((found.partition(), offset))
+            };
+            elements.iter().map(offset).collect()
+        })
+        .await
     }
 
     /// Somebody who writes to a topic past the outbox.
     fn producer(&self) -> FutureProducer {
         client(&self.broker).create().unwrap()
+    }
+}
+
+impl Drop for Kafka {
+    /// A broker that many runs share is not to fill up.
+    fn drop(&mut self) {
+        self.relay.take();
+        let (broker, topics) = (self.broker.clone(), Topic::ALL.iter().map(|topic| self.topic(*topic)));
+        let topics: Vec<String> = topics.collect();
+        let delete = async move {
+            let admin: AdminClient<DefaultClientContext> = client(&broker).create().unwrap();
+            let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
+            let options = AdminOptions::new().request_timeout(Some(ANSWER_LIMIT));
+            let _ = admin.delete_topics(&topics, &options).await;
+        };
+        let _ = std::thread::spawn(|| futures::executor::block_on(delete)).join();
     }
 }
 
