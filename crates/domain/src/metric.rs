@@ -81,6 +81,10 @@ names! {
     LOOP_IDLE_SECONDS = "loop_idle_seconds";
     /// Seconds since a pass of a loop last went well, by loop: what rises while a process is alive and does nothing.
     LOOP_SINCE_PROGRESS_SECONDS = "loop_since_progress_seconds";
+    /// How much later than asked the event loop wakes whoever sleeps.
+    EVENT_LOOP_LAG_MS = "event_loop_lag_ms";
+    /// How hard the scheduler works, from 0 (its least) to 1.
+    SCHEDULER_EFFORT = "scheduler_effort";
     /// Callbacks of providers, by account and what became of them.
     PROVIDER_CALLBACK = "provider_callback_total";
     /// Messages that went to the dead letters, by topic.

@@ -1,6 +1,6 @@
 //! The bell of a model's dispatch: rung when there is something new, and when there is room again.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 pub(crate) struct Bell {
     pub(crate) rung: Notify,
     waits_for_room: AtomicBool,
+    releases: AtomicU64,
 }
 
 impl Bell {
@@ -20,9 +21,15 @@ impl Bell {
 
     /// There may be room again.
     pub(crate) fn ring_for_room(&self) {
+        self.releases.fetch_add(1, Ordering::SeqCst);
         if self.waits_for_room.swap(false, Ordering::SeqCst) {
             self.rung.notify_one();
         }
+    }
+
+    /// How many releases there were. Whoever found no room compares: another one since it looked is worth a look.
+    pub(crate) fn releases(&self) -> u64 {
+        self.releases.load(Ordering::SeqCst)
     }
 
     /// From now on room matters. To be said before room is looked for, or a release in between goes unheard.

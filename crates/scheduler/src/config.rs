@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use domain::retry::Backoff;
 
+use crate::effort::EffortConfig;
+
 /// Settings of a scheduler. The defaults are the product's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SchedulerConfig {
@@ -27,6 +29,10 @@ pub struct SchedulerConfig {
     pub outputs_waiting_max: usize,
     /// Tries to fetch one output.
     pub output_tries_max: u32,
+    /// How long after its acceptance a job that runs is called RUNNING. One that is through by then skips that state.
+    pub running_after: Duration,
+    /// How far the scheduler steps back while the process answers late.
+    pub effort: EffortConfig,
     /// The pause between tries of a task.
     pub backoff: Backoff,
     /// How long an attempt may outlive its task before it is closed and put before the operator.
@@ -48,6 +54,8 @@ impl Default for SchedulerConfig {
             outputs_max: 32,
             outputs_waiting_max: 128,
             output_tries_max: 4,
+            running_after: Duration::from_millis(400),
+            effort: EffortConfig::default(),
             backoff: Backoff::default(),
             outlive_max: Duration::from_secs(2 * 3_600),
             shutdown_max: Duration::from_secs(30),
@@ -92,6 +100,9 @@ impl SchedulerConfig {
             ("account_requests_max", self.account_requests_max == 0),
             ("outputs_max", self.outputs_max == 0),
             ("output_tries_max", self.output_tries_max == 0),
+            ("lag_max", self.effort.lag_max.is_zero()),
+            ("attempts_min", self.effort.attempts_min == 0),
+            ("look_stretch_max", self.effort.look_stretch_max == 0),
         ] {
             if zero {
                 return Err(SchedulerConfigError::Zero(name));

@@ -1,8 +1,8 @@
 //! Dispatch: from the head of a model's queue to a submit under way.
 //!
-//! Each model has its own pump. One pass pops as many tasks as there is likely room for, takes their slots and rates
-//! in Redis, claims them in PostgreSQL in one commit, writes their leases and starts their drivers. Everything is done
-//! for the whole batch; nothing in Redis is asked per task. What finds no room goes back with the reason noted, and
+//! Each model has its own pump. One pass pops as many tasks as there is likely room for and sets their dispatch going:
+//! it takes their slots and rates in Redis, claims them in PostgreSQL in one commit, writes their leases and starts their
+//! drivers. A few dispatches overlap. Everything is done for the whole batch; nothing in Redis is asked per task. What finds no room goes back with the reason noted, and
 //! the pump rests until a release rings or the time that was named is over.
 //!
 //! - [`take_slots`]: places and rates, and the rebuild of tags that are not ready
@@ -15,7 +15,7 @@ pub(crate) use take_slots::{rebuild, slot_of};
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -23,6 +23,7 @@ use std::{
 
 use control::{Park, ReadyTask, WaitNote};
 use domain::{model::Model, wait::Wait};
+use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
     loops::{Next, PassError},
@@ -40,6 +41,10 @@ const WHILE_FULL: Duration = Duration::from_secs(1);
 const RETURN_AFTER: [Duration; 3] =
     [Duration::from_millis(50), Duration::from_millis(400), Duration::from_millis(1_600)];
 
+/// Batches of one model that are on their way from their pop to their drivers. The next is popped while the last is
+/// claimed, so that a task which comes a moment too late for one does not wait for its end.
+const UNDER_WAY_MAX: usize = 3;
+
 /// One model's pump.
 #[derive(Debug)]
 pub(crate) struct Pump {
@@ -47,6 +52,20 @@ pub(crate) struct Pump {
     /// How many tasks the next pass pops: doubles while all find room, falls to what found some. Whatever is popped in
     /// vain cannot be had by other schedulers meanwhile, and has to be put back.
     want: AtomicUsize,
+    /// Turns to dispatch a batch.
+    turns: Arc<Semaphore>,
+    /// Tasks of those batches; they are not among the worker's holdings yet.
+    under_way: AtomicUsize,
+    news: Mutex<News>,
+}
+
+/// What dispatches have to tell the next pass.
+#[derive(Debug, Default)]
+struct News {
+    /// Until when nothing is popped, because there was no room, unless there was another release than these.
+    rest: Option<(Instant, u64)>,
+    /// Why one of them failed.
+    failed: Option<PassError>,
 }
 
 /// A popped task that does not start now.
@@ -61,14 +80,28 @@ pub(crate) struct PutBack {
 
 impl Pump {
     pub(crate) fn new(model: Arc<Model>, worker: &Worker) -> Self {
-        Self { model, want: AtomicUsize::new(worker.config.dispatch_batch_max) }
+        Self {
+            model,
+            want: AtomicUsize::new(worker.config.dispatch_batch_max),
+            turns: Arc::new(Semaphore::new(UNDER_WAY_MAX)),
+            under_way: AtomicUsize::new(0),
+            news: Mutex::default(),
+        }
     }
 
-    /// One pass.
+    fn news(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One pass: pops a batch and sets its dispatch going.
     ///
     /// # Errors
-    /// When a store did not answer. What was popped comes back by itself after its claim.
+    /// When a store did not answer, now or in a dispatch since the last pass. What was popped comes back by itself after
+    /// its claim.
     pub(crate) async fn pass(self: &Arc<Self>, worker: &Arc<Worker>) -> Result<Next, PassError> {
+        if let Some(error) = self.news().failed.take() {
+            return Err(error);
+        }
         let intents = worker.catalogue.intents().await?;
         if intents.against(&self.model.route.account, &self.model.name).is_some() {
             return Ok(Next::In(WHILE_PAUSED));
@@ -76,9 +109,27 @@ impl Pump {
         if worker.outputs.waiting() > worker.config.outputs_waiting_max {
             return Ok(Next::In(WHILE_OUTPUTS_WAIT));
         }
+        // While the process answers late, fewer and larger batches cost less.
+        let gather = worker.effort.gather();
+        if !gather.is_zero() {
+            tokio::time::sleep(gather).await;
+        }
+        let turn = self.turns.clone().acquire_owned().await?;
         let bell = worker.bell(&self.model.name);
         bell.wait_for_room();
-        let want = self.want.load(Ordering::Relaxed).min(worker.places.available_permits());
+        if let Some((rest_until, releases)) = self.news().rest.take()
+            && releases == bell.releases()
+        {
+            let rest = rest_until.saturating_duration_since(Instant::now());
+            if !rest.is_zero() {
+                // Whatever rings ends it: a release, or something new.
+                return Ok(Next::In(rest));
+            }
+        }
+        let releases = bell.releases();
+        let owned = worker.holdings.len() + self.under_way.load(Ordering::SeqCst);
+        let room = worker.effort.attempts().saturating_sub(owned).min(worker.places.available_permits());
+        let want = self.want.load(Ordering::Relaxed).min(room);
         if want == 0 {
             // The next place that is freed rings.
             return Ok(Next::Timer);
@@ -90,39 +141,57 @@ impl Pump {
         }
         let count = popped.tasks.len();
         let out = popped.tasks.iter().map(|task| task.task).collect();
-        // In a task of its own, so that a shutdown in the middle leaves no claimed task without a driver.
-        let dispatching = worker.drivers.spawn({
+        let max = worker.config.dispatch_batch_max;
+        self.want.store(if count >= want { want.saturating_mul(2).min(max) } else { max }, Ordering::Relaxed);
+        if count > 0 {
+            self.under_way.fetch_add(count, Ordering::SeqCst);
+            // In a task of its own, so that a shutdown in the middle leaves no claimed task without a driver.
             let (pump, worker) = (self.clone(), worker.clone());
-            async move { pump.dispatch(&worker, popped.tasks).await }
-        });
-        let (dispatched, refilled) =
-            tokio::join!(dispatching, worker.refill(&self.model.name, &popped.refill, &out));
-        let put_back = dispatched??;
-        refilled?;
-        let refused = put_back.len();
-        self.adapt(worker, want, count, refused);
-        if refused == 0 {
-            bell.found_room();
+            worker.clone().drivers.spawn(async move {
+                let _turn = turn;
+                let count = popped.tasks.len();
+                pump.dispatch(&worker, popped.tasks, releases).await;
+                pump.under_way.fetch_sub(count, Ordering::SeqCst);
+            });
         }
+        worker.refill(&self.model.name, &popped.refill, &out).await?;
         if count == 0 {
+            if self.under_way.load(Ordering::SeqCst) == 0 {
+                bell.found_room();
+            }
             return Ok(popped.next_due_ms.map_or(Next::Timer, |ms| Next::In(Duration::from_millis(ms))));
         }
-        let rest = put_back.iter().filter_map(|back| back.rest).max();
-        self.return_tasks(worker, put_back).await?;
-        Ok(Next::In(rest.unwrap_or(Duration::ZERO)))
+        Ok(Next::In(Duration::ZERO))
     }
 
-    /// Takes slots for the tasks, claims those that got them and starts them. Returns those that go back.
-    async fn dispatch(&self, worker: &Arc<Worker>, tasks: Vec<ReadyTask>) -> Result<Vec<PutBack>, PassError> {
-        if tasks.is_empty() {
-            return Ok(Vec::new());
-        }
+    /// Takes slots for the tasks, claims those that got them and starts them. Puts back the others, and tells the next
+    /// pass what it has to know.
+    ///
+    /// `releases` are those that there were before the pop.
+    async fn dispatch(&self, worker: &Arc<Worker>, tasks: Vec<ReadyTask>, releases: u64) {
         let popped = tasks.clone();
         let result = self.try_dispatch(worker, tasks).await;
-        if result.is_err() {
-            return_soon(worker, popped);
+        let put_back = match result {
+            Ok(put_back) => put_back,
+            Err(error) => {
+                return_soon(worker, popped);
+                self.news().failed = Some(error);
+                return worker.ring(&self.model.name);
+            }
+        };
+        if put_back.is_empty() {
+            return;
         }
-        result
+        self.want.store((popped.len() - put_back.len()).max(1), Ordering::Relaxed);
+        let rest = put_back.iter().filter_map(|back| back.rest).max();
+        let returned = self.return_tasks(worker, put_back).await;
+        {
+            let mut news = self.news();
+            news.rest = rest.map(|rest| (Instant::now() + rest, releases));
+            news.failed = returned.err().or(news.failed.take());
+        }
+        // The pump may sleep on another word by now: it has to hear of the rest, or to look again.
+        worker.ring(&self.model.name);
     }
 
     async fn try_dispatch(
@@ -139,18 +208,6 @@ impl Pump {
         let no_room = start::start(worker, &self.model, &account, taken.acquired).await?;
         taken.put_back.extend(no_room);
         Ok(taken.put_back)
-    }
-
-    fn adapt(&self, worker: &Worker, want: usize, popped: usize, refused: usize) {
-        let max = worker.config.dispatch_batch_max;
-        let next = if refused > 0 {
-            (popped - refused).max(1)
-        } else if popped >= want {
-            want.saturating_mul(2).min(max)
-        } else {
-            max
-        };
-        self.want.store(next, Ordering::Relaxed);
     }
 
     async fn return_tasks(&self, worker: &Worker, put_back: Vec<PutBack>) -> Result<(), PassError> {

@@ -33,6 +33,8 @@ pub(crate) enum Stage {
         seen: Seen,
         /// What an answer already showed beyond that.
         first: Option<Observation>,
+        /// From when on looks are counted: when the provider was last heard of.
+        since: Instant,
     },
     /// The provider is through; bring the file home.
     Output {
@@ -40,6 +42,8 @@ pub(crate) enum Stage {
         job: JobHandle,
         /// Where the file lies, if that was just said.
         output: Option<OutputRef>,
+        /// The first fetch of it, where it is under way already.
+        begun: Option<output::Begun>,
     },
     /// The task ended, the attempt perhaps not.
     Outlive,
@@ -58,12 +62,14 @@ pub(crate) fn stage_of(record: &TaskRecord, owned: &Owned) -> Stage {
         Some(attempt) if attempt.no == ours.no && attempt.fencing_token != ours.fencing_token => Stage::Lost,
         Some(attempt) if attempt == ours => match &record.state {
             TaskState::ProviderSubmitted { job, .. } => {
-                Stage::Follow { job: job.clone(), seen: Seen::Accepted, first: None }
+                Stage::Follow { job: job.clone(), seen: Seen::Accepted, first: None, since: Instant::now() }
             }
             TaskState::Running { job, .. } => {
-                Stage::Follow { job: job.clone(), seen: Seen::Running, first: None }
+                Stage::Follow { job: job.clone(), seen: Seen::Running, first: None, since: Instant::now() }
             }
-            TaskState::PostProcessing { job, .. } => Stage::Output { job: job.clone(), output: None },
+            TaskState::PostProcessing { job, .. } => {
+                Stage::Output { job: job.clone(), output: None, begun: None }
+            }
             // A claimed attempt whose submit nobody has seen the end of is in doubt like one that timed out.
             TaskState::Scheduling { .. } | TaskState::Reconciling { .. } => {
                 Stage::Doubt { submit_ends_at: owned.submit_ends_at }
@@ -100,8 +106,12 @@ async fn run_stages(worker: &Arc<Worker>, owned: &Arc<Owned>, start: Stage) -> S
             Stage::Doubt { submit_ends_at } => {
                 reconcile_submit::reconcile(worker, owned, submit_ends_at).await
             }
-            Stage::Follow { job, seen, first } => follow::follow(worker, owned, job, seen, first).await,
-            Stage::Output { job, output } => output::fetch_output(worker, owned, &job, output).await,
+            Stage::Follow { job, seen, first, since } => {
+                follow::follow(worker, owned, job, seen, first, since).await
+            }
+            Stage::Output { job, output, begun } => {
+                output::fetch_output(worker, owned, &job, output, begun).await
+            }
             Stage::Outlive => outlive::outlive(worker, owned).await,
             Stage::Over | Stage::Lost | Stage::HandBack => return stage,
         };

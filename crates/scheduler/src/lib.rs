@@ -8,6 +8,7 @@
 //! - `intake` and `ready` bring queued tasks into the fair queue; `dispatch` takes them out, claims and starts
 //!   them.
 //! - `drive` is the way of one attempt, one file per stage: `submit`, `reconcile_submit`, `follow`, `output`, `outlive`.
+//! - `effort` makes the scheduler work less while the process answers late.
 //! - `callbacks` tells the drivers what providers call about.
 //! - `heartbeat`, `reaper`, `sweeper`, `slot_reconciler` are reconcilers: no input, idempotent, by timer; `loops` shows
 //!   their last run.
@@ -18,6 +19,7 @@ mod callbacks;
 mod config;
 mod dispatch;
 mod drive;
+mod effort;
 mod follow;
 mod give_back;
 mod heartbeat;
@@ -43,6 +45,7 @@ mod worker;
 
 pub use callbacks::CallbackUrl;
 pub use config::{SchedulerConfig, SchedulerConfigError};
+pub use effort::EffortConfig;
 pub use intake::Nudge;
 pub use loops::{LoopName, LoopReport, Loops, PassError};
 pub use run::{Scheduler, SchedulerParts};

@@ -38,7 +38,11 @@ impl Worker {
         let mut pause = Duration::from_millis(100);
         loop {
             let wish = Move::by_owner(owned.lease.task, owned.attempt(), event.clone()).with(detail.clone());
-            match self.task_state.advance(wish).await {
+            let answer = match owned.known() {
+                Some(known) => self.task_state.advance_known(wish, known).await,
+                None => self.task_state.advance(wish).await,
+            };
+            match answer {
                 Ok(MoveOutcome::Moved(record)) => {
                     owned.learn(&record);
                     return Moved::Yes(record);

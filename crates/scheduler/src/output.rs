@@ -8,14 +8,35 @@
 use std::{sync::Arc, time::Duration};
 
 use domain::task::{Event, JobHandle};
-use media::{IngestError, Published};
+use media::{IngestError, Published, Staged};
 use provider_adapter::{OutputError, OutputRef, Provider};
 use task_state::MoveDetail;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::{drive::Stage, moves::Moved, owned::Owned, pace::Pace, worker::Worker};
 
 /// The pace of repeated tries.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
+
+/// A fetch that was begun before its stage. Dropped, it ends, and nothing of it is left.
+pub(crate) type Begun = AbortOnDropHandle<Result<Staged, Failure>>;
+
+/// Begins to fetch an output while the move that says that there is one is being written. Nothing is published by it.
+pub(crate) fn begin(
+    worker: &Arc<Worker>,
+    owned: &Arc<Owned>,
+    job: &JobHandle,
+    output: Option<OutputRef>,
+) -> Begun {
+    let (worker, owned, job) = (worker.clone(), owned.clone(), job.clone());
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        match worker.provider(&owned) {
+            Some(provider) => stage_once(&worker, &owned, provider.as_ref(), &job, output.as_ref()).await,
+            // The stage itself finds that out again, and waits for the account.
+            None => Err(Failure::Ours),
+        }
+    }))
+}
 
 /// Fetches, verifies and publishes the output, and ends the task by it.
 pub(crate) async fn fetch_output(
@@ -23,9 +44,10 @@ pub(crate) async fn fetch_output(
     owned: &Arc<Owned>,
     job: &JobHandle,
     output: Option<OutputRef>,
+    begun: Option<Begun>,
 ) -> Stage {
     let Some(provider) = worker.provider(owned) else { return worker.without_adapter(owned).await };
-    let work = bring_home(worker, owned, provider.as_ref(), job, output);
+    let work = bring_home(worker, owned, provider.as_ref(), job, output, begun);
     let (event, detail) = tokio::select! {
         () = owned.lost.cancelled() => return Stage::Lost,
         () = worker.stopping.cancelled() => return Stage::HandBack,
@@ -64,11 +86,17 @@ async fn bring_home(
     provider: &dyn Provider,
     job: &JobHandle,
     mut output: Option<OutputRef>,
+    mut begun: Option<Begun>,
 ) -> Result<Published, String> {
     let mut pace = Pace::new(FIRST_PAUSE);
     let mut tries_left = worker.config.output_tries_max;
     loop {
-        let failure = match fetch_once(worker, owned, provider, job, output.as_ref()).await {
+        let staged = match begun.take() {
+            // A fetch that panicked is one that failed on our side.
+            Some(begun) => begun.await.unwrap_or(Err(Failure::Ours)),
+            None => stage_once(worker, owned, provider, job, output.as_ref()).await,
+        };
+        let failure = match publish(worker, owned, staged).await {
             Ok(published) => return Ok(published),
             Err(failure) => failure,
         };
@@ -92,7 +120,7 @@ async fn bring_home(
 
 /// Why one try failed.
 #[derive(Debug)]
-enum Failure {
+pub(crate) enum Failure {
     /// Another try cannot help.
     Final(String),
     /// The provider's side or the way to it; counted.
@@ -106,21 +134,29 @@ enum Failure {
     Ours,
 }
 
-async fn fetch_once(
+/// Fetches a file and verifies it.
+async fn stage_once(
     worker: &Worker,
     owned: &Owned,
     provider: &dyn Provider,
     job: &JobHandle,
     output: Option<&OutputRef>,
-) -> Result<Published, Failure> {
+) -> Result<Staged, Failure> {
     let _turn = worker.outputs.turn().await;
     let opened = provider.open_output(job, output).await.map_err(of_output)?;
     let (content_type, length) = (opened.content_type, opened.length);
-    let staged = worker
-        .media
-        .ingest(owned.name(), opened.stream, content_type.as_deref(), length)
-        .await
-        .map_err(of_ingest)?;
+    let ingested = worker.media.ingest(owned.name(), opened.stream, content_type.as_deref(), length);
+    ingested.await.map_err(of_ingest)
+}
+
+async fn publish(
+    worker: &Worker,
+    owned: &Owned,
+    staged: Result<Staged, Failure>,
+) -> Result<Published, Failure> {
+    let staged = staged?;
+    // Each one waits for the disk on a thread of its own.
+    let _turn = worker.outputs.turn().await;
     worker.media.publish(staged).await.map_err(|error| {
         tracing::error!(attempt = %owned.name(), %error, "publishing an output failed");
         Failure::Ours

@@ -34,6 +34,8 @@ pub(crate) struct Owned {
     pub(crate) tries: u32,
     /// The task's version as far as it is known here.
     version: AtomicI32,
+    /// The task as it was last seen under this attempt.
+    known: Mutex<Option<Arc<TaskRecord>>>,
     /// The instant before the lease was last put or renewed; none while there is none.
     renewed_at: Mutex<Option<Instant>>,
     /// Nothing is submitted after this, however well the lease is renewed: `submit_until` in PostgreSQL counts on it.
@@ -70,6 +72,7 @@ impl Owned {
             model: task.model,
             tries: task.tries,
             version: AtomicI32::new(task.version),
+            known: Mutex::new(None),
             renewed_at: Mutex::new(None),
             send_before: window.send_before,
             submit_ends_at: window.ends_at,
@@ -104,8 +107,14 @@ impl Owned {
         self.version.load(Ordering::Relaxed)
     }
 
+    /// The task as it was last seen under this attempt, for moves that are quicker when it is still so.
+    pub(crate) fn known(&self) -> Option<Arc<TaskRecord>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Takes in a later version of the task.
-    pub(crate) fn learn(&self, task: &TaskRecord) {
+    pub(crate) fn learn(&self, task: &Arc<TaskRecord>) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.clone());
         self.version.fetch_max(task.snapshot.version, Ordering::Relaxed);
         if task.snapshot.cancel_requested && !task.snapshot.status.is_terminal() {
             self.request_cancel();

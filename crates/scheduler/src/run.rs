@@ -20,6 +20,7 @@ use crate::{
     callbacks::{self, CallbackUrl},
     config::{SchedulerConfig, SchedulerConfigError},
     dispatch::Pump,
+    effort,
     give_back::{self, Return, Returns},
     heartbeat,
     intake::{self, Intake, Nudge},
@@ -208,6 +209,8 @@ fn spawn_loops(
         let before = before.clone();
         async move { slot_reconciler::pass(&worker, &before).await }
     });
+    let measuring = worker.clone();
+    set.spawn(async move { effort::run(&measuring, &measuring.stopping).await });
     let filling = worker.clone();
     set.spawn(async move {
         let walk = ready::Walk::default();

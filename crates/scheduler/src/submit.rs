@@ -83,15 +83,16 @@ pub(crate) async fn accepted(
     job: JobHandle,
     seen: Observation,
 ) -> Stage {
+    let since = Instant::now();
     let far = seen_in(&seen).filter(|far| *far < Seen::Finished).unwrap_or(Seen::Accepted);
     let event = Event::Observed { job: job.clone(), seen: far };
     match worker.advance(owned, event, MoveDetail::default()).await {
         Moved::Yes(record) if !record.snapshot.status.is_terminal() => {
             worker.started(&record);
             let first = (seen.is_through() || seen == Observation::Lost).then_some(seen);
-            Stage::Follow { job, seen: far, first }
+            Stage::Follow { job, seen: far, first, since }
         }
-        Moved::NoChange(_) => Stage::Follow { job, seen: far, first: None },
+        Moved::NoChange(_) => Stage::Follow { job, seen: far, first: None, since },
         // A reconciling task whose owner wanted out has just ended, but its job lives.
         Moved::Yes(_) => {
             worker.keep_handle(owned, &job).await;

@@ -23,6 +23,7 @@ use crate::{
     callbacks::{CallbackTrust, CallbackUrl},
     config::SchedulerConfig,
     drive::Stage,
+    effort::Effort,
     give_back::{Return, Returns},
     loops::Loops,
     outputs::Outputs,
@@ -51,6 +52,8 @@ pub(crate) struct Worker {
     pub(crate) holdings: Holdings,
     /// The worker's own limit.
     pub(crate) places: Arc<Semaphore>,
+    /// How hard it works at the moment.
+    pub(crate) effort: Effort,
     /// Outputs under way and waiting.
     pub(crate) outputs: Outputs,
     /// How submits to each account went lately.
@@ -112,6 +115,7 @@ impl Worker {
                 .map(|model| (model.name.clone(), Bell::default()))
                 .collect(),
             places: Arc::new(Semaphore::new(parts.config.worker_attempts_max)),
+            effort: Effort::new(parts.config.effort, parts.config.worker_attempts_max),
             outputs: Outputs::new(parts.config.outputs_max),
             health: ProviderHealth::default(),
             callbacks: CallbackTrust::default(),

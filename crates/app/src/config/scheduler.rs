@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::retry::Backoff;
-use scheduler::SchedulerConfig;
+use scheduler::{EffortConfig, SchedulerConfig};
 use serde::{Deserialize, Serialize};
 
 use super::fault::Faults;
@@ -32,6 +32,16 @@ pub(crate) struct SchedulerSection {
     pub(crate) outputs_waiting_max: usize,
     /// Tries to fetch one output.
     pub(crate) output_tries_max: u32,
+    /// How long after its acceptance a job that runs is called RUNNING, in milliseconds.
+    pub(crate) running_after_ms: u64,
+    /// The lag of the event loop above which the scheduler does less, in milliseconds.
+    pub(crate) lag_ms_max: u64,
+    /// Attempts under way when it does least.
+    pub(crate) attempts_min: usize,
+    /// How long moves and dispatches are gathered then, in milliseconds.
+    pub(crate) gather_ms_max: u64,
+    /// How many times as far apart looks at jobs are then.
+    pub(crate) look_stretch_max: u32,
     /// The pause after a task's first try, in milliseconds; each further one is four times as long.
     pub(crate) backoff_ms: u64,
     /// The longest such pause, in seconds.
@@ -64,6 +74,11 @@ impl Default for SchedulerSection {
             outputs_max: config.outputs_max,
             outputs_waiting_max: config.outputs_waiting_max,
             output_tries_max: config.output_tries_max,
+            running_after_ms: millis(config.running_after),
+            lag_ms_max: millis(config.effort.lag_max),
+            attempts_min: config.effort.attempts_min,
+            gather_ms_max: millis(config.effort.gather_max),
+            look_stretch_max: config.effort.look_stretch_max,
             backoff_ms: millis(config.backoff.first),
             backoff_seconds_max: config.backoff.max.as_secs(),
             outlive_seconds: config.outlive_max.as_secs(),
@@ -109,6 +124,13 @@ impl SchedulerSection {
             outputs_max: self.outputs_max,
             outputs_waiting_max: self.outputs_waiting_max,
             output_tries_max: self.output_tries_max,
+            running_after: Duration::from_millis(self.running_after_ms),
+            effort: EffortConfig {
+                lag_max: Duration::from_millis(self.lag_ms_max),
+                attempts_min: self.attempts_min,
+                gather_max: Duration::from_millis(self.gather_ms_max),
+                look_stretch_max: self.look_stretch_max,
+            },
             backoff: Backoff {
                 first: Duration::from_millis(self.backoff_ms),
                 max: Duration::from_secs(self.backoff_seconds_max),

@@ -134,6 +134,7 @@ async fn launch(
         if leased.get(&owned.lease.task) == Some(&Renewal::Renewed) {
             owned.renewed(asked_at);
         }
+        owned.learn(&record);
         worker.holdings.add(owned.clone());
         worker.drivers.spawn(drive(worker.clone(), owned, Stage::Submit(record)));
     }
