@@ -9,3 +9,4 @@ mod demo;
 mod faults;
 mod harness;
 mod processes;
+mod streams;
