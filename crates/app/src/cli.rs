@@ -29,6 +29,10 @@ pub(crate) enum Command {
     Migrate,
     /// Run the whole platform on this machine, with private servers and nothing to set up.
     Demo(DemoArgs),
+    /// Make a tenant to try the platform with: a user with credits and a key, and an operator's key.
+    ///
+    /// Prints the keys, and keeps them in a folder: called again, it prints the same and gives missing credits.
+    Seed(SeedArgs),
     /// Run a fake video provider that can be told to misbehave, for trials and tests.
     MockProvider(MockProviderArgs),
     /// Print the HTTP API's OpenAPI document as JSON.
@@ -40,6 +44,10 @@ pub(crate) enum Command {
     /// It only reads, and may run beside a working deployment. Exit code 0: every invariant holds. 1: there are
     /// violations. 2: it came to no result, because the configuration is faulty or PostgreSQL or Redis is away.
     Audit,
+    /// Ask a running process whether it is ready, for health checks; print its answer.
+    ///
+    /// Exit code 0: it is. 1: it is not, or does not answer.
+    Health(HealthArgs),
     /// Measure how fast it is on this machine: submits, reads, end to end, start latency.
     ///
     /// Progress goes to standard error, figures to standard output. Exit code 0: all was measured and nothing failed.
@@ -103,6 +111,26 @@ pub(crate) struct DemoArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) roles: RolesArg,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SeedArgs {
+    /// Where the keys are kept between calls.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) data_dir: PathBuf,
+    /// The platform's address as people reach it, for what is printed. Without it that of `http.addr`.
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// Print one line of JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HealthArgs {
+    /// What is asked, such as http://127.0.0.1:8080/healthz. Without it `/readyz` at `http.addr`.
+    #[arg(value_name = "URL")]
+    pub(crate) url: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -3,7 +3,12 @@
 
 mod client;
 
-use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{Router, body::Body, extract::ConnectInfo};
 use http::header::CONTENT_TYPE;
@@ -85,6 +90,17 @@ impl ConnectionLimits {
             stream_stuck: Duration::from_secs(config.stream_stuck_seconds_max),
         }
     }
+}
+
+/// The address as somebody on this machine reaches it: "every address" is none that a client could ask.
+pub(crate) fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address.ip() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    address
 }
 
 fn connection(

@@ -3,11 +3,7 @@
 //! The order of a stop: accept nothing more and end streams with a hint to come back; let the writers finish what
 //! they took; claim nothing more, let submits under way finish, hand the leases back; write the last moves; exit.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    path::Path,
-    sync::Arc,
-};
+use std::{path::Path, sync::Arc};
 
 use ::api::HealthSource;
 use anyhow::Context;
@@ -69,14 +65,7 @@ impl Listeners {
     /// # Errors
     /// When the kernel does not tell.
     pub(crate) fn url(&self) -> anyhow::Result<String> {
-        let mut address = self.main.local_addr()?;
-        if address.ip().is_unspecified() {
-            // "Every address" is none that a client could ask.
-            address.set_ip(match address.ip() {
-                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-            });
-        }
+        let address = listen::reachable(self.main.local_addr()?);
         Ok(format!("http://{address}"))
     }
 
@@ -180,6 +169,7 @@ impl Platform {
         let stop_claiming = CancellationToken::new();
         let scheduling = scheduler.map(|scheduler| {
             tasks.spawn(roles::retire::run(stores.clone(), background.clone()));
+            tasks.spawn(roles::drift::run(stores.clone(), background.clone()));
             tokio::spawn(scheduler.run(stop_claiming.clone()))
         });
         if let Some(status) = relay {

@@ -4,9 +4,11 @@ pub(crate) mod admin;
 mod audit;
 pub(crate) mod bench;
 mod check_config;
+mod health;
 pub(crate) mod migrate;
 mod mock_provider;
 mod openapi;
+mod seed;
 
 use std::{path::Path, process::ExitCode};
 
@@ -26,11 +28,13 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => crate::serve::serve(file, args).await?,
         Command::Migrate => migrate::migrate(file).await?,
         Command::Demo(args) => crate::demo::demo(file, args).await?,
+        Command::Seed(args) => seed::seed(file, args).await?,
         Command::MockProvider(args) => mock_provider::mock_provider(file, args).await?,
         Command::Openapi => openapi::openapi(),
         Command::CheckConfig => check_config::check_config(file)?,
         Command::Audit => return Ok(audit::audit(file).await),
         Command::Bench(args) => return bench::bench(file, args).await,
+        Command::Health(args) => return health::health(file, args).await,
         Command::Admin(command) => admin::admin(file, command).await?,
     }
     Ok(ExitCode::SUCCESS)

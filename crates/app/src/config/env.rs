@@ -2,7 +2,9 @@
 //!
 //! A few have names that scripts rely on ([`NAMED`]). Every other field is `AIVIDEO_<SECTION>__<KEY>`, deeper
 //! levels joined by further `__`. A variable that begins with `AIVIDEO_` and names nothing is an error: a typo in
-//! a limit must not run with the default.
+//! a limit must not run with the default. What may be secret can also be given as a file ([`FILES`]).
+
+use std::collections::BTreeMap;
 
 use figment::{
     Figment, Metadata, Profile, Provider,
@@ -29,6 +31,17 @@ pub(crate) const NAMED: &[(&str, &str)] = &[
     ("RUST_LOG", "log.filter"),
 ];
 
+/// Those whose values may be secret: with `_FILE` behind the name, the variable names a file that holds the value, as
+/// orchestrators hand secrets out.
+const FILES: &[&str] = &[
+    "DATABASE_URL",
+    "REDIS_URL",
+    "REDIS_CACHE_URL",
+    "REDIS_CONTROL_URL",
+    "REDIS_REALTIME_URL",
+    "AIVIDEO_SECRET_KEY",
+];
+
 /// Names the configuration file itself, so it is no field of it.
 pub(crate) const CONFIG_FILE: &str = "AIVIDEO_CONFIG";
 
@@ -41,9 +54,41 @@ pub(super) fn variable_of(field: &str) -> Option<&'static str> {
     NAMED.iter().find(|(_, named)| *named == field).map(|(variable, _)| *variable)
 }
 
-/// Whether a variable belongs to the configuration: demo hands these on to its env file.
+/// Whether a variable sets something in the configuration: demo hands these on to its env file. Variables that name
+/// a file are left out, since what they set is a demo's own.
 pub(crate) fn is_ours(variable: &str) -> bool {
-    variable.starts_with(PREFIX) || NAMED.iter().any(|(named, _)| *named == variable)
+    let is_named = NAMED.iter().any(|(named, _)| *named == variable);
+    (variable.starts_with(PREFIX) || is_named) && filed(variable).is_none()
+}
+
+/// The variable whose value lies in the file that this one names.
+fn filed(variable: &str) -> Option<&'static str> {
+    let named = variable.strip_suffix("_FILE")?;
+    FILES.iter().copied().find(|known| *known == named)
+}
+
+/// Puts what the files hold in the place of the variables that name them.
+fn from_files(
+    variables: impl IntoIterator<Item = (String, String)>,
+    faults: &mut Faults,
+) -> BTreeMap<String, String> {
+    // An orchestrator passes on what is not set as an empty text.
+    let set = variables.into_iter().filter(|(_, text)| !text.is_empty());
+    let (files, mut values): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        set.partition(|(variable, _)| filed(variable).is_some());
+    for (variable, path) in files {
+        let Some(named) = filed(&variable) else { continue };
+        if values.contains_key(named) {
+            faults.add(variable, format_args!("is set beside {named}: one of them is enough"));
+            continue;
+        }
+        match std::fs::read_to_string(&path) {
+            // Whoever writes such a file with an editor ends it with a line break.
+            Ok(text) => drop(values.insert(named.to_owned(), text.trim_end().to_owned())),
+            Err(error) => faults.add(variable, format_args!("{path} cannot be read: {error}")),
+        }
+    }
+    values
 }
 
 /// The environment as a layer of the configuration.
@@ -53,8 +98,8 @@ impl Environment {
     /// Reads the variables; those of ours that name nothing are faults.
     pub(super) fn read(variables: impl IntoIterator<Item = (String, String)>, faults: &mut Faults) -> Self {
         let mut ones = Vec::new();
-        for (variable, text) in variables {
-            // An orchestrator passes on what is not set as an empty text.
+        for (variable, text) in from_files(variables, faults) {
+            // What a file was meant to hold may still be empty.
             if text.is_empty() || variable == CONFIG_FILE {
                 continue;
             }

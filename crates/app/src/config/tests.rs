@@ -63,6 +63,36 @@ fn a_field_has_a_variable_of_its_own_or_one_by_its_path() {
 }
 
 #[test]
+fn what_may_be_secret_can_lie_in_a_file_and_is_given_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let other = "Zk3uQ8vY0uJc3mZlT5xWn7RkB2sHd9FpGaE1iVoXtLy=";
+    let key = file("key", &format!("{other}\n"));
+    let database = file("database", "postgres://me:filed@db/aivideo");
+    let config = load(&[
+        ("AIVIDEO_SECRET_KEY", ""),
+        ("AIVIDEO_SECRET_KEY_FILE", &key),
+        ("DATABASE_URL", ""),
+        ("DATABASE_URL_FILE", &database),
+    ])
+    .unwrap();
+    assert_eq!(config.secrets.key.reveal(), other, "without the line break");
+    assert_eq!(config.database.url.reveal(), "postgres://me:filed@db/aivideo");
+
+    assert_eq!(fault(&[("AIVIDEO_SECRET_KEY_FILE", &key)]), "AIVIDEO_SECRET_KEY_FILE", "both are set");
+    let nowhere = folder.path().join("nowhere").to_str().unwrap().to_owned();
+    let absent = [("AIVIDEO_SECRET_KEY", ""), ("AIVIDEO_SECRET_KEY_FILE", nowhere.as_str())];
+    assert_eq!(fault(&absent), "AIVIDEO_SECRET_KEY_FILE");
+    let empty = file("empty", "\n");
+    assert_eq!(fault(&[("AIVIDEO_SECRET_KEY", ""), ("AIVIDEO_SECRET_KEY_FILE", &empty)]), "secrets.key");
+    assert_eq!(fault(&[("AIVIDEO_HTTP_ADDR_FILE", &key)]), "AIVIDEO_HTTP_ADDR_FILE", "that is no secret");
+}
+
+#[test]
 fn a_text_that_looks_like_a_number_stays_a_text_where_one_is_wanted() {
     let digits = "91827364509182736450918273645091827364";
     let config = load(&[("AIVIDEO_SECRET_KEY", digits), ("AIVIDEO_REDIS__PREFIX", "007")]).unwrap();
@@ -119,6 +149,8 @@ fn a_lease_that_its_heartbeats_or_steps_would_outlast_is_refused() {
     let fields: Vec<_> = faults.iter().map(|fault| fault.field.as_str()).collect();
     assert!(fields.contains(&"scheduler.lease_seconds"), "{fields:?}");
     assert!(fields.contains(&"providers.mock.submit_ms_max"), "{fields:?}");
+    // Two heartbeats of three seconds leave less than four of the ten.
+    assert_eq!(fault(&[("AIVIDEO_REDIS__RESPONSE_MS_MAX", "4000")]), "redis.response_ms_max");
 }
 
 #[test]
@@ -149,8 +181,6 @@ fn shipped(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config").join(name)
 }
 
-    // Two heartbeats of three seconds leave less than four of the ten.
-    assert_eq!(fault(&[("AIVIDEO_REDIS__RESPONSE_MS_MAX", "4000")]), "redis.response_ms_max");
 /// Every key with its path and its text, without those that are not set.
 fn flatten(path: &str, value: &serde_json::Value, into: &mut BTreeMap<String, String>) {
     match value {

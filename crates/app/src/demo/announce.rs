@@ -44,7 +44,17 @@ pub(super) fn ready(
             env_file,
         })?
     } else {
-        for_people(url, seed, env_file)
+        let env_file = env_file.display();
+        format!(
+            "AIVideo is ready.
+
+{}
+
+  env file   {env_file}  (for a further `aivideo serve`, `audit` or `admin`)
+
+Ctrl-C stops everything and keeps the data.",
+            for_people(url, seed)
+        )
     };
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")?;
@@ -52,23 +62,18 @@ pub(super) fn ready(
     Ok(())
 }
 
-fn for_people(url: &str, seed: &Seed, env_file: &Path) -> String {
+/// Where the platform is and what it is opened with.
+pub(crate) fn for_people(url: &str, seed: &Seed) -> String {
     let Seed { api_key, admin_key, .. } = seed;
-    let env_file = env_file.display();
     format!(
-        "AIVideo is ready.
-
-  console    {url}/
+        "  console    {url}/
   API key    {api_key}
   admin key  {admin_key}
-  env file   {env_file}  (for a further `aivideo serve`, `audit` or `admin`)
 
 Make a video:
 
   curl -sS -i {url}/generations \\
     -H 'Authorization: Bearer {api_key}' -H 'Content-Type: application/json' \\
-    -d '{{\"model\":\"mock-fast\",\"prompt\":\"a cat rides a bicycle on the moon\",\"duration_seconds\":5}}'
-
-Ctrl-C stops everything and keeps the data."
+    -d '{{\"model\":\"mock-fast\",\"prompt\":\"a cat rides a bicycle on the moon\",\"duration_seconds\":5}}'"
     )
 }

@@ -23,6 +23,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use catalogue::ProviderKind;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::{announce::for_people, seed::seed_in};
 use self::{
     place::Place,
     seed::Seed,

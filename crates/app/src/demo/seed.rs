@@ -1,4 +1,6 @@
-//! What the demo is seeded with: one tenant, one user with a key and credits, and an operator's key.
+//! What a demo is seeded with: one tenant, one user with a key and credits, and an operator's key.
+
+use std::path::Path;
 
 use anyhow::Context;
 use domain::{Credits, TenantId, UserId};
@@ -16,11 +18,19 @@ const FILE: &str = "seed.json";
 
 /// The ids and keys that stay the same from start to start.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Seed {
+pub(crate) struct Seed {
     pub(super) tenant_id: TenantId,
     pub(super) user_id: UserId,
     pub(super) api_key: String,
     pub(super) admin_key: String,
+}
+
+/// Seeds a deployment that is no demo's own; the folder keeps nothing but the seed.
+///
+/// # Errors
+/// As [`ensure`], and when somebody else uses the folder.
+pub(crate) async fn seed_in(folder: &Path, stores: &Stores, credits: Credits) -> anyhow::Result<Seed> {
+    ensure(&Place::take(folder)?, stores, credits).await
 }
 
 /// The seed of an earlier start, if the database still knows it, else a new one; and its credits.

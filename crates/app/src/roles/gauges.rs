@@ -27,7 +27,8 @@ pub(crate) async fn run(
         // A breaker in front of an instance that nobody asks would never close again.
         stores.control.probe().await;
         // An answer names PostgreSQL as away by what was last heard of it.
-        let _ = health.database().await;
+        let database = health.database().await;
+        breakers(&stores, database.is_err());
         if health.watches_outbox() {
             outbox_age(&stores).await;
         }
@@ -35,6 +36,15 @@ pub(crate) async fn run(
             progress.loops.export_metrics();
             queue_depths(&stores).await;
         }
+    }
+}
+
+/// Which stores are taken for away.
+fn breakers(stores: &Stores, database_away: bool) {
+    let away: Vec<_> = stores.control.health().degraded().collect();
+    let stores = ["cache", "control", "realtime"].map(|name| (name, away.contains(&name)));
+    for (name, away) in stores.into_iter().chain([("postgresql", database_away)]) {
+        metrics::gauge!(metric::BREAKER_OPEN, "store" => name).set(if away { 1.0 } else { 0.0 });
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use testkit::{TestDb, TestRedis};
 
-use crate::harness::{command, run};
+use crate::harness::{Client, Server, command, run};
 
 const KEY: &str = "q8vY0uJc3mZlT5xWn7RkB2sHd9FpGaE1iVoXtLy4wCg=";
 
@@ -105,6 +105,47 @@ async fn an_audit_that_reaches_no_store_is_no_audit_with_violations() {
         assert_eq!(audited.status.code(), Some(2), "{variable}: {}", text(&audited.stderr));
         assert!(audited.stdout.is_empty() && text(&audited.stderr).contains("no result"), "{variable}");
     }
+}
+
+#[tokio::test]
+async fn a_seed_is_made_once_and_its_key_opens_the_platform_whose_health_is_asked_for() {
+    let (db, redis) = (TestDb::new().await, TestRedis::new());
+    let folder = tempfile::tempdir().unwrap();
+    let variables = deployment(&db, &redis, &folder);
+    let kept = folder.path().join("seed");
+    let seed = async |more: &[&str]| {
+        let args = [&["seed", "--data-dir", kept.to_str().unwrap()], more].concat();
+        let output = run(command(&args).envs(variables.clone())).await;
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let line: Value =
+        serde_json::from_str(&seed(&["--json", "--url", "http://example.test/"]).await).unwrap();
+    assert_eq!(line["url"], "http://example.test");
+    let for_people = seed(&[]).await;
+    assert!(for_people.contains(line["api_key"].as_str().unwrap()), "{for_people}");
+
+    let env_file = folder.path().join("env");
+    let lines: String = variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+    std::fs::write(&env_file, lines).unwrap();
+    let server = Server::start(&env_file, &["--roles", "api"]).await;
+    let ready = run(&mut command(&["health", &format!("{}/readyz", server.url)])).await;
+    assert!(
+        ready.status.success() && text(&ready.stdout).contains("\"ready\":true"),
+        "{}",
+        text(&ready.stdout)
+    );
+    let absent = run(&mut command(&["health", &format!("{}/nothing", server.url)])).await;
+    assert_eq!(absent.status.code(), Some(1), "what is no health is none");
+    let me = Client::new(&server.url, line["api_key"].as_str().unwrap()).get("/me").await;
+    assert_eq!(me["user_id"], line["user_id"], "{me}");
+    // The same without being told where: by the address that the process was given.
+    let address = server.url.trim_start_matches("http://").to_owned();
+    let ready = run(command(&["health"]).env("AIVIDEO_HTTP_ADDR", &address)).await;
+    assert!(ready.status.success(), "{}", text(&ready.stderr));
+    server.stop().await;
+    let gone = run(command(&["health"]).env("AIVIDEO_HTTP_ADDR", &address)).await;
+    assert_eq!(gone.status.code(), Some(1));
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ use axum::{
         sse::{Event, Sse},
     },
 };
+use chrono::{DateTime, Utc};
 use domain::{TaskId, metric, task::TaskSnapshot};
 use futures::{Stream, stream};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -115,6 +116,7 @@ pub(crate) async fn follow_task(
         metrics::counter!(metric::CLIENT_RECONNECT, "endpoint" => "task_events").increment(1);
     }
     let comment_every = Duration::from_secs(state.config().stream_comment_seconds);
+    let opened_at = state.clock().now();
     let follow = Follow {
         _open: OpenStream::new(place),
         reader: ReaderOf { session, bearer, acts_for, checked_at: Instant::now() },
@@ -122,6 +124,7 @@ pub(crate) async fn follow_task(
         version: last.unwrap_or(first.version),
         progress: None,
         read_by: Instant::now(),
+        opened_at,
         phase: if last.is_some() { Phase::CatchUp } else { Phase::Snapshot(first) },
         state,
         id,
@@ -214,6 +217,8 @@ struct Follow {
     progress: Option<ProgressView>,
     /// When the store is read again, whatever is announced.
     read_by: Instant,
+    /// When the stream was opened: what happened before is told late through nobody's fault.
+    opened_at: DateTime<Utc>,
     phase: Phase,
     _open: OpenStream,
 }
@@ -284,6 +289,7 @@ impl Follow {
             Ok(rows) => {
                 for row in &rows {
                     self.push("task", Some(row.version), &EventView::from(row));
+                    self.measure_lag(row.at);
                     self.version = row.version;
                     if row.status.is_terminal() {
                         self.phase = Phase::Closed;
@@ -298,6 +304,15 @@ impl Follow {
                 tracing::debug!(%error, task_id = %self.id, "a stream can't read the history");
                 self.read_by = Instant::now() + RETRY_AFTER;
             }
+        }
+    }
+
+    /// How long after its commit a change is told to somebody who was listening.
+    fn measure_lag(&self, happened_at: DateTime<Utc>) {
+        if happened_at >= self.opened_at {
+            let lag = self.state.clock().now() - happened_at;
+            let lag_ms = lag.to_std().unwrap_or_default().as_secs_f64() * 1_000.0;
+            metrics::histogram!(metric::STREAM_LAG_MS).record(lag_ms);
         }
     }
 
