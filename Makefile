@@ -1,9 +1,10 @@
 # make demo   the whole platform with private servers under .local/ (ARGS="--http-addr 127.0.0.1:9000 --json")
 # make test   every test, with servers of its own; what CI runs
+# make compose-test   the platform as `docker compose up` runs it, wherever Docker is
 # make lint   formatting, clippy, documentation, dependencies
 export SQLX_OFFLINE = true
 
-.PHONY: demo test lint
+.PHONY: demo test compose-test lint
 
 demo:
 	@scripts/install.sh demo
@@ -11,6 +12,9 @@ demo:
 
 test:
 	@exec scripts/test.sh
+
+compose-test:
+	@exec scripts/compose-test.sh
 
 lint:
 	cargo fmt --all --check

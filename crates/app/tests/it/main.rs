@@ -8,5 +8,6 @@ mod crashes;
 mod demo;
 mod faults;
 mod harness;
+mod observability;
 mod processes;
 mod streams;
