@@ -119,6 +119,7 @@ pub(super) enum SettingsError {
 
 /// Whom to measure.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a process has one of these, and never moves it about")]
 pub(super) enum Against {
     /// Services of our own.
     Private,

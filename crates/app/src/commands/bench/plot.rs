@@ -16,6 +16,8 @@ use plotters::{
 
 use super::report::{Report, Summary, thousands};
 
+/// Points of a quantile, or what stands for it on the axis, and milliseconds.
+type Curve = Vec<(f64, f64)>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 const WIDTH: u32 = 1_000;
@@ -89,7 +91,7 @@ fn draw_bars(area: &Area<'_>, report: &Report, rates: &[(usize, &Summary, f64)])
 }
 
 fn draw_curves(area: &Area<'_>, summaries: &[Summary]) -> anyhow::Result<()> {
-    let curves: Vec<(usize, &Summary, Vec<(f64, f64)>)> = summaries
+    let curves: Vec<(usize, &Summary, Curve)> = summaries
         .iter()
         .enumerate()
         .map(|(at, summary)| (at, summary, nines(&summary.latency.curve())))
@@ -134,7 +136,7 @@ fn draw_curves(area: &Area<'_>, summaries: &[Summary]) -> anyhow::Result<()> {
 }
 
 /// Quantiles as their distance from one, so that 90, 99 and 99.9 % stand equally far apart.
-fn nines(curve: &[(f64, f64)]) -> Vec<(f64, f64)> {
+fn nines(curve: &[(f64, f64)]) -> Curve {
     let axis = |quantile: f64| (1.0 / (1.0 - quantile).max(1.0 / NINES_MAX)).clamp(1.0, NINES_MAX);
     // A logarithm has no zero; a tenth of a millisecond is the axis's lower end.
     curve.iter().map(|(quantile, ms)| (axis(*quantile), ms.max(0.1))).collect()

@@ -70,10 +70,8 @@ pub(super) async fn follow(
             let at_us = SystemClock.now().timestamp_micros();
             let ended = match answer {
                 Ok(body) => {
-                    let mut tally = tally.borrow_mut();
-                    tally.answers.record(accepted);
-                    tally.accepted += 1;
-                    drop(tally);
+                    tally.borrow_mut().answers.record(accepted);
+                    tally.borrow_mut().accepted += 1;
                     end(&target, &mut connection, &body, from, pace, &seen).await
                 }
                 Err(failure) => Err(failure),
