@@ -74,6 +74,17 @@ pub(crate) async fn serve(
     }
 }
 
+/// The address as somebody on this machine reaches it: "every address" is none that a client could ask.
+pub(crate) fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address.ip() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    address
+}
+
 /// What one connection may take its time with.
 #[derive(Debug, Clone, Copy)]
 struct ConnectionLimits {
@@ -90,17 +101,6 @@ impl ConnectionLimits {
             stream_stuck: Duration::from_secs(config.stream_stuck_seconds_max),
         }
     }
-}
-
-/// The address as somebody on this machine reaches it: "every address" is none that a client could ask.
-pub(crate) fn reachable(mut address: SocketAddr) -> SocketAddr {
-    if address.ip().is_unspecified() {
-        address.set_ip(match address.ip() {
-            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    address
 }
 
 fn connection(

@@ -33,8 +33,8 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Openapi => openapi::openapi(),
         Command::CheckConfig => check_config::check_config(file)?,
         Command::Audit => return Ok(audit::audit(file).await),
-        Command::Bench(args) => return bench::bench(file, args).await,
         Command::Health(args) => return health::health(file, args).await,
+        Command::Bench(args) => return bench::bench(file, args).await,
         Command::Admin(command) => admin::admin(file, command).await?,
     }
     Ok(ExitCode::SUCCESS)

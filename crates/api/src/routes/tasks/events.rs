@@ -232,12 +232,12 @@ impl Follow {
     }
 
     async fn run(mut self, reader: mpsc::Sender<Event>) {
+        let stuck_max = Duration::from_secs(self.state.config().stream_comment_seconds) * STUCK_COMMENTS_MAX;
         loop {
             let event = tokio::select! {
                 event = self.next() => event,
                 () = reader.closed() => return,
             };
-        let stuck_max = Duration::from_secs(self.state.config().stream_comment_seconds) * STUCK_COMMENTS_MAX;
             let Some(event) = event else { return };
             if !matches!(timeout(stuck_max, reader.send(event)).await, Ok(Ok(()))) {
                 return;
