@@ -19,7 +19,7 @@ have make || need make make
 zlib_headers || need "zlib's headers" zlib1g-dev
 if [ "$what" = test ]; then
   have ffprobe || need ffprobe ffmpeg
-  java_17 || need "Java 17 or newer" default-jre-headless
+  java_17 || need "Java 17 or newer" java17-runtime-headless
   have mvn || need Maven maven
   have jq || need jq jq
   have node || need node nodejs
@@ -52,6 +52,11 @@ fi
 
 say "installing: ${packages[*]}"
 apt update
+# That one is a promise of several packages, and the default of older releases is an older Java.
+for java in openjdk-21-jre-headless openjdk-17-jre-headless default-jre-headless; do
+  if [ -n "$(apt-cache madison "$java" 2>/dev/null)" ]; then break; fi
+done
+packages=("${packages[@]/java17-runtime-headless/$java}")
 if [[ " ${packages[*]} " == *" postgresql "* ]]; then
   apt install -y --no-install-recommends postgresql-common
   if [ -d "$(dirname $clusters)" ]; then

@@ -61,6 +61,7 @@ controller.listener.names=CONTROLLER
 controller.quorum.voters=1@127.0.0.1:$2
 log.dirs=$dir/data
 log.index.size.max.bytes=65536
+log.segment.delete.delay.ms=1000
 num.io.threads=4
 num.network.threads=2
 auto.create.topics.enable=false
