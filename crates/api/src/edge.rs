@@ -19,7 +19,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use chrono::{DateTime, Utc};
-use domain::TaskId;
+use domain::{TaskId, complaints::Complaints};
 use futures::FutureExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tokio::time::timeout;
@@ -238,12 +238,19 @@ fn declared_length(headers: &HeaderMap) -> Option<u64> {
 fn log_problem(problem: &Problem, context: &RequestContext, method: &Method, response: &Response) {
     let status = response.status();
     let causes = problem.cause().map(chain);
-    if status.is_server_error() {
+    // While a store is away every request fails alike; those that fail for another reason are told each.
+    static AWAY: Complaints = Complaints::new();
+    let silent = match problem.code() {
+        Code::Unavailable => AWAY.complain(std::time::Instant::now()),
+        _ => Some(0),
+    };
+    if let Some(silent) = silent.filter(|_| status.is_server_error()) {
         tracing::error!(
             request_id = context.id(),
             %method,
             code = problem.code().as_str(),
             cause = causes,
+            silent,
             "request failed"
         );
     } else {

@@ -13,6 +13,7 @@ use std::{
 };
 
 use bb8_redis::RedisConnectionManager;
+use domain::complaints::Complaints;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value, aio::MultiplexedConnection};
 
 use crate::{
@@ -35,6 +36,8 @@ pub(crate) struct Server {
     breaker: Breaker,
     loader: Loader,
     response_limit: Duration,
+    /// That it is away: every call that was under way finds it out.
+    complaints: Complaints,
 }
 
 impl Server {
@@ -59,6 +62,7 @@ impl Server {
             breaker: Breaker::new(config.breaker_failures, config.breaker_pause),
             loader: Loader::default(),
             response_limit: config.response_limit,
+            complaints: Complaints::new(),
         })
     }
 
@@ -148,10 +152,13 @@ impl Server {
         self.breaker.report(verdict, Instant::now());
         let after = self.breaker.state();
         if before == BreakerState::Closed && after == BreakerState::Open {
-            tracing::warn!(
-                instance = self.name,
-                "Redis does not answer; commands are refused until a probe succeeds"
-            );
+            if let Some(silent) = self.complaints.complain(Instant::now()) {
+                tracing::warn!(
+                    instance = self.name,
+                    silent,
+                    "Redis does not answer; commands are refused until a probe succeeds"
+                );
+            }
         } else if before != BreakerState::Closed && after == BreakerState::Closed {
             tracing::info!(instance = self.name, "Redis answers again");
         }

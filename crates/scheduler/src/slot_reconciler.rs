@@ -119,8 +119,9 @@ async fn restore_missing(
     }
     metrics::counter!(metric::SLOT_RECONCILE_DIFF, "kind" => "missing").increment(twice.len() as u64);
     for slot in &twice {
-        tracing::warn!(attempt = %slot.attempt, account = %slot.account, "a live attempt had lost its slot");
+        tracing::debug!(attempt = %slot.attempt, account = %slot.account, "a live attempt had lost its slot");
     }
+    tracing::warn!(attempts = twice.len(), example = %twice[0].attempt, "live attempts had lost their slots");
     worker.control.restore_slots(&twice).await?;
     Ok(())
 }
@@ -130,6 +131,7 @@ async fn remove_ghosts(
     live: &HashMap<AttemptRef, SlotRef>,
     present: &HashMap<SlotSet, Vec<SlotMember>>,
 ) -> Result<(), PassError> {
+    let mut found = HashSet::new();
     for (set, members) in present {
         let ghosts: Vec<AttemptRef> = members
             .iter()
@@ -141,13 +143,17 @@ async fn remove_ghosts(
         }
         metrics::counter!(metric::SLOT_RECONCILE_DIFF, "kind" => "ghost").increment(ghosts.len() as u64);
         for ghost in &ghosts {
-            tracing::warn!(attempt = %ghost, ?set, "a slot was held by an attempt that is over");
+            tracing::debug!(attempt = %ghost, ?set, "a slot was held by an attempt that is over");
         }
+        found.extend(ghosts.iter().copied());
         worker.control.remove_slot_members(set, &ghosts).await?;
         note_owners(worker, &ghosts).await?;
         if let SlotSet::Account(account) | SlotSet::Model(account, _) = set {
             worker.ring_account(account);
         }
+    }
+    if let Some(example) = found.iter().next() {
+        tracing::warn!(attempts = found.len(), %example, "slots were held by attempts that are over");
     }
     Ok(())
 }
