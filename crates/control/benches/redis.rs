@@ -3,6 +3,8 @@
 //!
 //! `cargo bench -p control`
 
+use std::time::Duration;
+
 use control::{Control, ControlConfig, InflowCharge, InflowCheck, InflowKey, Park, ReadyTask, ReplayKey};
 use divan::Bencher;
 use domain::{
@@ -16,6 +18,7 @@ fn main() {
     divan::main();
 }
 
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Tasks that one user has in Redis at most.
 const HEADS: u32 = 100;
 
@@ -30,8 +33,13 @@ impl Bench {
         let corner = TestRedis::new();
         let runtime = Runtime::new().expect("a runtime");
         let entered = runtime.enter();
-        let config =
-            ControlConfig { prefix: corner.prefix.clone(), ..ControlConfig::single(corner.url.clone()) };
+        // Patient, because a queue of 100,000 is made in one go and the machine may be busy.
+        let config = ControlConfig {
+            prefix: corner.prefix.clone(),
+            connect_limit: PATIENCE,
+            response_limit: PATIENCE,
+            ..ControlConfig::single(corner.url.clone())
+        };
         let control = Control::new(config).expect("REDIS_URL");
         drop(entered);
         Self { runtime, control, _corner: corner }
