@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use domain::complaints::Complaints;
 use outbox::Topic;
 use rdkafka::{
     Message as _, Offset, TopicPartitionList,
@@ -18,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     KafkaBus, KafkaFault,
-    client::{self, Voice, complain},
+    client::{self, Voice},
     context::{Event, MemberContext},
     progress::{Commits, Epoch, Offsets, Owned},
 };
@@ -26,6 +27,9 @@ use crate::{BusOptions, ConsumerStatus, Message, Place};
 
 /// A member that has not been a steady one for this long is built anew.
 const UNSTEADY_MAX: Duration = Duration::from_secs(20);
+
+static COMMITS: Complaints = Complaints::new();
+static FETCHES: Complaints = Complaints::new();
 
 /// The way to the handler and back.
 pub(super) struct Link {
@@ -133,7 +137,9 @@ impl Seat {
             Ok(()) => self.commits.succeeded(),
             Err(error) => {
                 self.commits.failed(Instant::now());
-                complain(|silent| tracing::warn!(silent, topic = %self.topic, %error, "a commit failed"));
+                if let Some(silent) = COMMITS.complain(Instant::now()) {
+                    tracing::warn!(silent, topic = %self.topic, %error, "a commit failed and will be repeated");
+                }
             }
         }
     }
@@ -220,7 +226,9 @@ impl Seat {
             return Some(error.into());
         }
         self.status.failed(&error);
-        complain(|silent| tracing::warn!(silent, topic = %self.topic, %error, "messages cannot be fetched"));
+        if let Some(silent) = FETCHES.complain(Instant::now()) {
+            tracing::warn!(silent, topic = %self.topic, %error, "messages cannot be fetched");
+        }
         None
     }
 

@@ -12,7 +12,7 @@ use super::{KafkaBus, KafkaFault, client};
 use crate::ConsumerStatus;
 
 /// How long the broker may take.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// Makes the topics that are missing, each with as many partitions as the outbox has shards. How often they are
 /// replicated is the cluster's own default.

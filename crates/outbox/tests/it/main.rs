@@ -3,6 +3,7 @@
 
 mod dead_letters;
 mod queue;
+mod shards;
 
 use std::time::Duration;
 
