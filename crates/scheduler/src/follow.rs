@@ -127,7 +127,7 @@ struct Follower<'a> {
 
 impl Follower<'_> {
     fn first_pause(&mut self) -> Duration {
-        if self.owned.cancel_requested() {
+        if self.owned.cancel_requested() || self.owned.is_called() {
             return Duration::ZERO;
         }
         let usual = self.worker.usual_duration(self.owned);

@@ -172,6 +172,11 @@ impl Owned {
         self.wake.notify_one();
     }
 
+    /// Whether the provider has called since that was last asked for.
+    pub(crate) fn is_called(&self) -> bool {
+        self.called.load(Ordering::SeqCst)
+    }
+
     /// What the provider has called since this was last asked.
     pub(crate) fn take_call(&self) -> Call {
         let (called, ended) =

@@ -201,8 +201,9 @@ async fn a_small_pool_serves_submits_cancels_and_callbacks_side_by_side() {
             answers.push(submitted);
             let Some(task) = task else { continue };
             let body = json!({"id": "job-1", "status": "running"});
+            let (path, nothing) = (format!("/tasks/{task}/cancel"), json!({}));
             let called = api.send(callback(task, 1, &format!("c{n}-{round}"), &body));
-            let canceled = api.post(&format!("/tasks/{task}/cancel"), &ada.key, &json!({}));
+            let canceled = api.post(&path, &ada.key, &nothing);
             let (called, canceled) = futures::join!(called, canceled);
             answers.extend([called, canceled]);
         }
