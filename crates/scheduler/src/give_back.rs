@@ -2,9 +2,11 @@
 //!
 //! Every finished attempt gives back a handful of things in Redis. One task of this process gathers them and sends
 //! what has come together since the last time in one go, so a thousand ends a second cost a few dozen round trips.
-//! Whatever is not given back (a full buffer, Redis away) runs out by itself or is found by the slot reconciler.
+//! What Redis did not confirm is asked for again, which does no harm; a slot that stays behind would take up room until
+//! nobody vouches for it any more. Whatever is lost all the same (a full buffer, the end of this process) runs out by
+//! itself or is found by the slot reconciler.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use control::{Lease, Sent, SlotRef, Wake};
 use tokio::sync::mpsc;
@@ -25,6 +27,10 @@ pub(crate) enum Return {
 const WAITING_MAX: usize = 16_384;
 /// Sent together at most.
 const BATCH_MAX: usize = 512;
+/// Slots that may wait to be released again; beyond them the reconciler has to.
+const AGAIN_MAX: usize = 4 * BATCH_MAX;
+/// Before slots are released again.
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// Where returns are handed in.
 #[derive(Debug, Clone)]
@@ -47,16 +53,24 @@ impl Returns {
 /// Gives back until `over`, and then what waits still.
 pub(crate) async fn run(worker: &Worker, mut handed_in: mpsc::Receiver<Return>, over: &CancellationToken) {
     let mut batch = Vec::with_capacity(BATCH_MAX);
+    let mut again = Vec::new();
     loop {
         tokio::select! {
             biased;
-            _ = handed_in.recv_many(&mut batch, BATCH_MAX) => give_back(worker, batch.drain(..)).await,
-            () = over.cancelled() => return,
+            _ = handed_in.recv_many(&mut batch, BATCH_MAX) => {}
+            () = over.cancelled() => break,
+            () = tokio::time::sleep(AGAIN_AFTER), if !again.is_empty() => batch.append(&mut again),
         }
+        again.extend(give_back(worker, batch.drain(..)).await);
+        again.truncate(AGAIN_MAX);
+    }
+    if !again.is_empty() {
+        give_back(worker, again.into_iter()).await;
     }
 }
 
-async fn give_back(worker: &Worker, batch: impl Iterator<Item = Return>) {
+/// Returns the slots that were not released.
+async fn give_back(worker: &Worker, batch: impl Iterator<Item = Return>) -> Vec<Return> {
     let (mut sent, mut unsent, mut leases) = (Vec::new(), Vec::new(), Vec::new());
     let mut wakes = HashSet::new();
     for what in batch {
@@ -71,11 +85,13 @@ async fn give_back(worker: &Worker, batch: impl Iterator<Item = Return>) {
             Return::Lease(lease) => leases.push(lease),
         }
     }
+    let mut again = Vec::new();
     for (slots, how) in [(sent, Sent::Yes), (unsent, Sent::No)] {
         if !slots.is_empty()
             && let Err(error) = worker.control.release_slots(&slots, how).await
         {
-            tracing::info!(slots = slots.len(), %error, "slots were not released; the reconciler will");
+            tracing::info!(slots = slots.len(), %error, "slots were not released and will be again");
+            again.extend(slots.into_iter().map(|slot| Return::Slots(slot, how)));
         }
     }
     if !leases.is_empty()
@@ -97,4 +113,5 @@ async fn give_back(worker: &Worker, batch: impl Iterator<Item = Return>) {
         tracing::debug!(%error, "parked users were not woken; they return by their timers");
     }
     worker.ring_all();
+    again
 }
