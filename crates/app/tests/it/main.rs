@@ -10,4 +10,5 @@ mod faults;
 mod harness;
 mod observability;
 mod processes;
+mod stalls;
 mod streams;
