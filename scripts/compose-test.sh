@@ -53,10 +53,10 @@ ok "not root"
 # --- the console and the key ---------------------------------------------------------------------------------------
 url=http://$(docker compose port app 8080)
 [[ $url = http://127.0.0.1:* ]] || fail "published at $url, which is not loopback"
-curl -fsS -m 10 "$url/" | grep -qi '<script' || fail "the console does not answer at $url/"
+curl -fsS -m 10 "$url/" | grep -i '<script' >/dev/null || fail "the console does not answer at $url/"
 ok "the console answers at $url/"
 key=$(docker compose exec -T app cat /var/lib/aivideo/secrets/seed/seed.json | jq -er .api_key) || fail "no key"
-docker compose logs --no-log-prefix seed | grep -qF "$key" || fail "the log of seed does not tell the key"
+docker compose logs --no-log-prefix seed | grep -F "$key" >/dev/null || fail "the log of seed does not tell the key"
 ok "the log of seed tells the key"
 
 # api METHOD PATH [curl's arguments...]: the body of a successful answer
@@ -71,7 +71,7 @@ status() { api GET "/tasks/$1" | jq -er .status; }
 is_ended() { [[ $(api GET "/tasks/$1?wait=5" 2>/dev/null | jq -r .status) =~ ^(SUCCEEDED|FAILED|CANCELED)$ ]]; }
 
 # --- a task over Kafka ---------------------------------------------------------------------------------------------
-docker compose exec -T app aivideo check-config | grep -q 'kafka://' || fail "the queue is not Kafka"
+docker compose exec -T app aivideo check-config | grep 'kafka://' >/dev/null || fail "the queue is not Kafka"
 # How many messages of the topic the scheduler's group has taken.
 consumed() {
   docker compose exec -T kafka /opt/kafka/bin/kafka-consumer-groups.sh --bootstrap-server kafka:9092 --describe --all-groups 2>/dev/null |
@@ -121,7 +121,8 @@ ok "the audit finds nothing"
 
 # --- every panel has data ------------------------------------------------------------------------------------------
 echo "== Prometheus"
-docker compose --profile observability up -d --wait --no-build --no-deps --quiet-pull prometheus >/dev/null 2>&1 || fail "Prometheus"
+docker compose --profile observability up -d --wait --no-build --no-deps --quiet-pull prometheus >"$work/up" 2>&1 ||
+  fail "Prometheus: $(tail -n 3 "$work/up")"
 prometheus=http://$(docker compose --profile observability port prometheus 9090)
 # Something of everything that a panel counts.
 traffic() {
