@@ -98,15 +98,19 @@ fi
 ok "its output plays and is served by ranges"
 
 # --- a restart in the middle ---------------------------------------------------------------------------------------
-for n in $(seq 40); do submit mock-pro "restarted $n"; submit mock-fast "restarted $n"; done >"$work/tasks"
+# The slow ones take a minute, so they are under way however long the others take to be submitted.
+for n in $(seq 10); do submit mock-slow "restarted $n"; done >"$work/tasks"
+for n in $(seq 30); do submit mock-pro "restarted $n"; submit mock-fast "restarted $n"; done >>"$work/tasks"
 open=0
-while read -r id; do is_over=$(status "$id"); [[ $is_over =~ ^(SUCCEEDED|FAILED|CANCELED)$ ]] || open=$((open + 1)); done <"$work/tasks"
-[ "$open" -gt 5 ] || fail "only $open tasks were under way, which proves nothing"
+for id in $(head -n 10 "$work/tasks"); do
+  [[ $(status "$id") =~ ^(SUCCEEDED|FAILED|CANCELED)$ ]] || open=$((open + 1))
+done
+[ "$open" -gt 0 ] || fail "nothing was under way, which proves nothing"
 from=$(date +%s%N)
 docker compose restart app >/dev/null 2>&1 || fail "docker compose restart app"
 is_healthy() { [ "$(docker inspect -f '{{.State.Health.Status}}' "$app")" = healthy ]; }
 until_ok 90 "the app is not healthy after its restart" is_healthy
-figure "restart: $((($(date +%s%N) - from) / 1000000)) ms with $open tasks under way"
+figure "restart: $((($(date +%s%N) - from) / 1000000)) ms with $open slow tasks under way"
 while read -r id; do
   until_ok 120 "$id is not over after the restart" is_ended "$id"
   [ "$(status "$id")" = SUCCEEDED ] || fail "$id: $(api GET "/tasks/$id")"
