@@ -93,6 +93,18 @@ pub fn verified_id<'a>(
     if secrets.iter().any(fits) { Ok(id) } else { Err(CallbackRejection::Forged) }
 }
 
+/// The headers of a delivery as a provider would sign it.
+#[cfg(test)]
+pub(crate) fn signed(secret: &SigningSecret, id: &str, seconds: i64, body: &[u8]) -> HeaderMap {
+    let signature = STANDARD.encode(secret.mac(id, seconds, body).finalize().into_bytes());
+    let value = |text: String| HeaderValue::try_from(text).expect("a header");
+    let mut headers = HeaderMap::new();
+    headers.insert("webhook-id", value(id.to_owned()));
+    headers.insert("webhook-timestamp", value(seconds.to_string()));
+    headers.insert("webhook-signature", value(format!("v1,{signature}")));
+    headers
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
