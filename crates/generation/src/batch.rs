@@ -91,7 +91,6 @@ pub(crate) async fn write(
     let fresh: Vec<usize> = (0..elements.len()).filter(|place| verdicts[*place].is_none()).collect();
     let candidates: Vec<&Element> = fresh.iter().map(|place| &*elements[*place]).collect();
     let Decided { admission, refusals } = decide(conn, &candidates).await?;
-    ledger::write_admission(conn, admission).await?;
 
     let mut tasks = Vec::with_capacity(candidates.len());
     let mut refused_keys = Vec::new();
@@ -107,7 +106,7 @@ pub(crate) async fn write(
             }
         });
     }
-    task_state::create(conn, &tasks, now).await?;
+    task_state::create(conn, &tasks, &admission, now).await?;
     // A refused request does not consume its key.
     idempotency::forget(conn, &refused_keys).await?;
     Ok(verdicts.into_iter().flatten().collect())
@@ -266,7 +265,10 @@ mod tests {
         let batch: Vec<_> = (0..50).map(|_| element(&process, &ada, 5)).collect();
         let written = batch.clone();
         let verdicts = pg::transact(&world.db.pool, move |conn| {
-            Box::pin(async move { let now = pg::now(conn).await?; write(conn, &written, now).await })
+            Box::pin(async move {
+                let now = pg::now(conn).await?;
+                write(conn, &written, now).await
+            })
         })
         .await
         .unwrap();
@@ -297,7 +299,10 @@ mod tests {
         ];
         let written = batch.to_vec();
         let verdicts = pg::transact(&world.db.pool, move |conn| {
-            Box::pin(async move { let now = pg::now(conn).await?; write(conn, &written, now).await })
+            Box::pin(async move {
+                let now = pg::now(conn).await?;
+                write(conn, &written, now).await
+            })
         })
         .await
         .unwrap();

@@ -60,6 +60,7 @@ impl Writers {
                 let writer = Writer {
                     shared: Arc::clone(shared),
                     session: Dedicated::new(shared.pool.clone()),
+                    sender: sender.downgrade(),
                     lanes: Arc::clone(&lanes),
                     remembering: Arc::clone(&remembering),
                     running: running.clone(),
@@ -100,6 +101,8 @@ impl Writers {
 struct Writer {
     shared: Arc<Shared>,
     session: Dedicated,
+    /// Its own queue's other end, to see whether somebody waits.
+    sender: mpsc::WeakSender<Waiting>,
     lanes: Arc<Semaphore>,
     remembering: Arc<Semaphore>,
     running: TaskTracker,
@@ -153,9 +156,11 @@ impl Writer {
 
     /// One transaction over the batch.
     async fn attempt(&self, batch: &[Waiting], lock_limit: Duration) -> Result<Vec<Verdict>, Failed> {
+        let sender = self.sender.clone();
+        let follows = move || sender.upgrade().is_some_and(|queue| queue.capacity() < queue.max_capacity());
         let elements: Vec<Arc<Element>> = batch.iter().map(|waiting| Arc::clone(&waiting.element)).collect();
         self.session
-            .transact(lock_limit, move |conn, now| {
+            .transact(lock_limit, follows, move |conn, now| {
                 async move { batch::write(conn, &elements, now).await }.boxed()
             })
             .await

@@ -2,8 +2,9 @@
 //!
 //! [`lock_admission`] locks the accounts, their spendable grants and the open counts in the global order;
 //! each task is then decided against the locked figures ([`Funds::try_hold`], [`OpenCounts::try_add`]); and
-//! [`write_admission`] writes what was decided. Each of the two is one round trip whatever the size of the batch,
-//! because a busy account admits one batch after the other and waits mostly for the way there and back.
+//! [`write_admission`] writes what was decided, or the owner of the tasks does so by [`AdmissionColumns`] in the
+//! statement that makes them. Each is one round trip whatever the size of the batch, because a busy account admits
+//! one batch after the other and waits mostly for the way there and back.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -99,8 +100,7 @@ pub async fn lock_admission(
 
 impl Row {
     fn account(&self) -> Result<LockedAccount, PgError> {
-        let amount =
-            |value, column| Credits::new(value).map_err(|_| self.bad("credit_accounts", column));
+        let amount = |value, column| Credits::new(value).map_err(|_| self.bad("credit_accounts", column));
         Ok(LockedAccount {
             available: amount(self.available, "available")?,
             held: amount(self.held.unwrap_or_default(), "held")?,
@@ -114,63 +114,95 @@ impl Row {
     }
 }
 
+/// The arguments of the SQL function `ledger_write_admission`, for the owner of the tasks: a task and its hold come
+/// into being together, in one statement of its own.
+#[derive(Debug, Default)]
+pub struct AdmissionColumns {
+    /// Accounts to be changed, and by how much each.
+    pub accounts: Vec<Uuid>,
+    /// From available to held.
+    pub account_sums: Vec<i64>,
+    /// Grants to be changed, and by how much each.
+    pub grants: Vec<Uuid>,
+    /// From available to held.
+    pub grant_sums: Vec<i64>,
+    /// The ledger's rows: account, grant, task, amount.
+    pub moved_accounts: Vec<Uuid>,
+    /// The grant that each burns.
+    pub moved_grants: Vec<Uuid>,
+    /// The task that each is for.
+    pub moved_tasks: Vec<Uuid>,
+    /// How much.
+    pub moved_amounts: Vec<i64>,
+    /// Open counts to be raised, and by how much each.
+    pub kinds: Vec<String>,
+    /// Whose.
+    pub subjects: Vec<Uuid>,
+    /// By how many tasks.
+    pub added: Vec<i32>,
+}
+
+impl Admission {
+    /// What was decided, as arguments.
+    #[must_use]
+    pub fn columns(&self) -> AdmissionColumns {
+        let mut to = AdmissionColumns::default();
+        for (id, account) in self.funds.accounts.iter().filter(|(_, account)| account.taken > 0) {
+            to.accounts.push(id.as_uuid());
+            to.account_sums.push(account.taken);
+            for grant in account.grants.iter().filter(|g| g.taken > 0) {
+                to.grants.push(grant.id.as_uuid());
+                to.grant_sums.push(grant.taken);
+            }
+        }
+        for moved in &self.funds.movements {
+            to.moved_accounts.push(moved.account.as_uuid());
+            to.moved_grants.push(moved.grant.as_uuid());
+            to.moved_tasks.push(moved.task.as_uuid());
+            to.moved_amounts.push(moved.amount);
+        }
+        let opened = self.open.0.iter().filter(|(_, count)| count.added > 0);
+        (to.kinds, to.subjects) = columns(opened.clone().map(|(subject, _)| subject));
+        to.added = opened.map(|(_, count)| i32::try_from(count.added).unwrap_or(i32::MAX)).collect();
+        to
+    }
+}
+
+impl AdmissionColumns {
+    /// Whether the function changed what it was to change.
+    ///
+    /// # Errors
+    /// [`PgError::UnexpectedRows`]; the transaction must then be given up.
+    pub fn check(&self, changed: &[i64]) -> Result<(), PgError> {
+        let count = |place: usize| changed.get(place).map_or(0, |count| count.unsigned_abs());
+        PgError::expect_rows("hold: accounts", self.accounts.len(), count(0))?;
+        PgError::expect_rows("hold: grants", self.grants.len(), count(1))?;
+        PgError::expect_rows("open counts: add", self.kinds.len(), count(2))
+    }
+}
+
 /// Writes everything that was decided: accounts, grants, ledger and open counts, in one statement over rows that are
 /// locked.
 ///
 /// # Errors
 /// When the statement fails, or a hold for one of the tasks exists already. The transaction must then be given up.
-pub async fn write_admission(conn: &mut PgConnection, admission: Admission) -> Result<(), PgError> {
-    let Admission { funds, open } = admission;
-    let added: Vec<_> = open.0.iter().filter(|(_, count)| count.added > 0).collect();
-    if funds.movements.is_empty() && added.is_empty() {
-        return Ok(());
-    }
-    let (mut accounts, mut account_sums) = (Vec::new(), Vec::new());
-    let (mut grants, mut grant_sums) = (Vec::new(), Vec::new());
-    for (id, account) in funds.accounts.iter().filter(|(_, account)| account.taken > 0) {
-        accounts.push(id.as_uuid());
-        account_sums.push(account.taken);
-        for grant in account.grants.iter().filter(|g| g.taken > 0) {
-            grants.push(grant.id.as_uuid());
-            grant_sums.push(grant.taken);
-        }
-    }
-    let (kinds, subjects) = columns(added.iter().map(|(subject, _)| *subject));
-    let sums: Vec<i32> = added.iter().map(|(_, c)| i32::try_from(c.added).unwrap_or(i32::MAX)).collect();
-    let moved = &funds.movements;
-    let written = sqlx::query!(
-        r#"WITH account AS (
-               UPDATE credit_accounts a SET available = a.available - d.amount, held = a.held + d.amount
-               FROM unnest($1::uuid[], $2::bigint[]) AS d(id, amount) WHERE a.id = d.id RETURNING 1),
-           spent AS (
-               UPDATE credit_grants g SET available = g.available - d.amount, held = g.held + d.amount
-               FROM unnest($3::uuid[], $4::bigint[]) AS d(id, amount) WHERE g.id = d.id RETURNING 1),
-           movement AS (
-               INSERT INTO credit_ledger (account_id, grant_id, kind, cause_id, from_bucket, to_bucket, amount, at)
-               SELECT account_id, grant_id, 'hold', task_id, 'available', 'held', amount, (SELECT aiv_now())
-               FROM unnest($5::uuid[], $6::uuid[], $7::uuid[], $8::bigint[])
-                    AS m(account_id, grant_id, task_id, amount)),
-           opened AS (
-               UPDATE open_counts c SET open = c.open + d.added
-               FROM unnest($9::text[], $10::uuid[], $11::int[]) AS d(kind, id, added)
-               WHERE c.subject_kind = d.kind AND c.subject_id = d.id RETURNING 1)
-           SELECT (SELECT count(*) FROM account) AS "accounts!", (SELECT count(*) FROM spent) AS "grants!",
-                  (SELECT count(*) FROM opened) AS "opened!""#,
-        &accounts,
-        &account_sums,
-        &grants,
-        &grant_sums,
-        &moved.iter().map(|m| m.account.as_uuid()).collect::<Vec<_>>(),
-        &moved.iter().map(|m| m.grant.as_uuid()).collect::<Vec<_>>(),
-        &moved.iter().map(|m| m.task.as_uuid()).collect::<Vec<_>>(),
-        &moved.iter().map(|m| m.amount).collect::<Vec<_>>(),
-        &kinds,
-        &subjects,
-        &sums
+pub async fn write_admission(conn: &mut PgConnection, admission: &Admission) -> Result<(), PgError> {
+    let to = admission.columns();
+    let changed = sqlx::query_scalar!(
+        r#"SELECT ledger_write_admission($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS "changed!""#,
+        &to.accounts,
+        &to.account_sums,
+        &to.grants,
+        &to.grant_sums,
+        &to.moved_accounts,
+        &to.moved_grants,
+        &to.moved_tasks,
+        &to.moved_amounts,
+        &to.kinds,
+        &to.subjects,
+        &to.added
     )
     .fetch_one(conn)
     .await?;
-    PgError::expect_rows("hold: accounts", accounts.len(), written.accounts.unsigned_abs())?;
-    PgError::expect_rows("hold: grants", grants.len(), written.grants.unsigned_abs())?;
-    PgError::expect_rows("open counts: add", added.len(), written.opened.unsigned_abs())
+    to.check(&changed)
 }

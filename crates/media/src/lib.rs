@@ -62,7 +62,15 @@ impl Media {
     /// When the address names no storage that this build can use, or the folder cannot be made or written.
     pub fn new(config: MediaConfig, pool: PgPool) -> Result<Self, ConfigError> {
         let storage = Storage::open(&config.storage_url)?;
-        Ok(Self { shared: Arc::new(Shared { storage, pool, config, swept: AtomicU8::new(0), searched: AtomicU8::new(0) }) })
+        Ok(Self {
+            shared: Arc::new(Shared {
+                storage,
+                pool,
+                config,
+                swept: AtomicU8::new(0),
+                searched: AtomicU8::new(0),
+            }),
+        })
     }
 
     fn storage(&self) -> &Storage {

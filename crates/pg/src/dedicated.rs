@@ -3,12 +3,13 @@
 //! A writer that commits batch after batch is slow by its round trips, not by its work. The pool asks a connection
 //! whether it still lives each time it is handed out and each time it comes back; here it is simply used, and
 //! replaced when BEGIN shows that it is gone, which is the one moment at which nothing was sent yet. BEGIN, the lock
-//! timeout and the instant of the transaction are one round trip.
+//! timeout and the instant of the transaction are one round trip, and where the next transaction is known to follow,
+//! it begins in the round trip that commits the one before.
 
 use std::{
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use chrono::{DateTime, Utc};
@@ -20,12 +21,41 @@ use crate::{
     transact::{commit_error, join},
 };
 
+/// A transaction that was begun ahead is used within this time, else begun anew: its instant must not be an old one.
+const BEGUN_FOR: Duration = Duration::from_millis(50);
+
 /// The connection of one writer, taken from the pool when first needed. Two transactions at once are lawful; the
 /// second one then borrows from the pool.
 #[derive(Debug, Clone)]
 pub struct Dedicated {
     pool: PgPool,
-    kept: Arc<Mutex<Option<PoolConnection<Postgres>>>>,
+    kept: Arc<Mutex<Option<Kept>>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    /// None once it was taken out.
+    conn: Option<PoolConnection<Postgres>>,
+    /// The transaction that it is in, if one was begun ahead.
+    begun: Option<Begun>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if self.begun.is_some()
+            && let Some(conn) = self.conn.take()
+        {
+            // The pool must not get a connection that is in a transaction.
+            close(conn);
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Begun {
+    now: DateTime<Utc>,
+    lock_limit: Duration,
+    since: Instant,
 }
 
 impl Dedicated {
@@ -38,11 +68,17 @@ impl Dedicated {
     /// As [`transact`](crate::transact()): runs `work` in a transaction that a dropped future cannot leave half-way.
     /// `work` also gets the instant of the transaction. No statement of it waits longer than `lock_limit` for a
     /// lock, and all are planned once per connection, so they must be such that the plan depends on no value.
+    /// `follows` is asked before the commit whether the caller will run another transaction at once.
     ///
     /// # Errors
     /// The error of `work`, or [`PgError`] when the transaction could not begin or commit;
     /// [`PgError::CommitUnknown`] when nobody can say whether it did.
-    pub async fn transact<T, E, F>(&self, lock_limit: Duration, work: F) -> Result<T, E>
+    pub async fn transact<T, E, F>(
+        &self,
+        lock_limit: Duration,
+        follows: impl FnOnce() -> bool + Send + 'static,
+        work: F,
+    ) -> Result<T, E>
     where
         F: for<'c> FnOnce(&'c mut PgConnection, DateTime<Utc>) -> BoxFuture<'c, Result<T, E>>
             + Send
@@ -54,19 +90,19 @@ impl Dedicated {
         join(tokio::spawn(async move {
             let (mut conn, now) = dedicated.begin(lock_limit).await?;
             match AssertUnwindSafe(work(&mut conn, now)).catch_unwind().await {
-                Ok(Ok(value)) => match sqlx::raw_sql("COMMIT").execute(&mut *conn).await {
-                    Ok(_) => {
-                        dedicated.keep(conn);
+                Ok(Ok(value)) => match commit(&mut conn, lock_limit, follows()).await {
+                    Ok(begun) => {
+                        dedicated.keep(conn, begun);
                         Ok(value)
                     }
                     Err(error) => {
                         close(conn);
-                        Err(commit_error(error).into())
+                        Err(error.into())
                     }
                 },
                 Ok(Err(error)) => {
                     match sqlx::raw_sql("ROLLBACK").execute(&mut *conn).await {
-                        Ok(_) => dedicated.keep(conn),
+                        Ok(_) => dedicated.keep(conn, None),
                         Err(rollback) => {
                             tracing::debug!(error = %rollback, "rollback failed");
                             close(conn);
@@ -87,42 +123,69 @@ impl Dedicated {
         &self,
         lock_limit: Duration,
     ) -> Result<(PoolConnection<Postgres>, DateTime<Utc>), PgError> {
-        let begin = format!(
-            "BEGIN; SET LOCAL lock_timeout = {}; SET LOCAL plan_cache_mode = force_generic_plan; SELECT aiv_now()",
-            lock_limit.as_millis().max(1)
-        );
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(mut conn) = kept {
-            match read_instant(&mut conn, begin.clone()).await {
-                Ok(now) => return Ok((conn, now)),
-                // It died while it was idle, with its server perhaps. Nothing was begun, so another one may.
-                Err(PgError::Unavailable(_)) => close(conn),
-                Err(error) => {
-                    close(conn);
-                    return Err(error);
-                }
+        if let Some(mut kept) = kept
+            && let Some(mut conn) = kept.conn.take()
+        {
+            if let Some(begun) = kept.begun
+                && begun.lock_limit == lock_limit
+                && begun.since.elapsed() < BEGUN_FOR
+            {
+                return Ok((conn, begun.now));
             }
+            let rolled_back = match kept.begun {
+                Some(_) => sqlx::raw_sql("ROLLBACK").execute(&mut *conn).await.is_ok(),
+                None => true,
+            };
+            if rolled_back && let Ok(now) = instant(&mut conn, begin_sql("", lock_limit)).await {
+                return Ok((conn, now));
+            }
+            // It died while it was idle, with its server perhaps. Nothing was begun, so another one may.
+            close(conn);
         }
         let mut conn = self.pool.acquire().await?;
-        match read_instant(&mut conn, begin).await {
+        match instant(&mut conn, begin_sql("", lock_limit)).await {
             Ok(now) => Ok((conn, now)),
             Err(error) => {
                 close(conn);
-                Err(error)
+                Err(error.into())
             }
         }
     }
 
-    fn keep(&self, conn: PoolConnection<Postgres>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another one is here already: this one goes back to the pool.
-        drop(kept.replace(conn));
+    fn keep(&self, conn: PoolConnection<Postgres>, begun: Option<Begun>) {
+        let kept = Kept { conn: Some(conn), begun };
+        // When another one is here already, that one goes back to the pool, or away if it is in a transaction.
+        drop(self.kept.lock().unwrap_or_else(PoisonError::into_inner).replace(kept));
     }
 }
 
-async fn read_instant(conn: &mut PgConnection, begin: String) -> Result<DateTime<Utc>, PgError> {
+/// Commits, and begins the next transaction if there is one.
+async fn commit(
+    conn: &mut PgConnection,
+    lock_limit: Duration,
+    follows: bool,
+) -> Result<Option<Begun>, PgError> {
+    if follows {
+        let since = Instant::now();
+        // Which of the statements failed is not told apart, so it is open whether the first one did.
+        let now = instant(conn, begin_sql("COMMIT; ", lock_limit)).await.map_err(PgError::CommitUnknown)?;
+        return Ok(Some(Begun { now, lock_limit, since }));
+    }
+    sqlx::raw_sql("COMMIT").execute(conn).await.map_err(commit_error)?;
+    Ok(None)
+}
+
+fn begin_sql(before: &str, lock_limit: Duration) -> String {
+    format!(
+        "{before}BEGIN; SET LOCAL lock_timeout = {}; SET LOCAL plan_cache_mode = force_generic_plan; SELECT aiv_now()",
+        lock_limit.as_millis().max(1)
+    )
+}
+
+async fn instant(conn: &mut PgConnection, begin: String) -> Result<DateTime<Utc>, sqlx::Error> {
     // The text holds a number of ours and nothing else that varies.
-    Ok(sqlx::raw_sql(AssertSqlSafe(begin)).fetch_one(conn).await?.try_get(0)?)
+    sqlx::raw_sql(AssertSqlSafe(begin)).fetch_one(conn).await?.try_get(0)
 }
 
 /// Ends the session instead of giving it back: whatever it was in the middle of, the server rolls back.

@@ -5,6 +5,7 @@ use domain::{
     AccountId, Credits, ModelName, ProjectId, TaskId, TaskStatus, TenantId, UserId,
     task::{EventType, Inputs, Stage},
 };
+use ledger::Admission;
 use outbox::{Envelope, NewEvent, Topic};
 use pg::{PgConnection, PgError};
 
@@ -19,7 +20,7 @@ pub struct NewTask {
     pub user: UserId,
     /// The project it belongs to; the caller has checked the membership in this transaction.
     pub project: Option<ProjectId>,
-    /// The account that holds the price; the caller writes the hold in this transaction.
+    /// The account that holds the price.
     pub account: AccountId,
     /// The model.
     pub model: ModelName,
@@ -35,12 +36,17 @@ pub struct NewTask {
     pub traceparent: Option<String>,
 }
 
-/// Makes the tasks with their inputs, their first event and their message to the scheduler, at the instant `now`
-/// that the transaction has read.
+/// Makes the tasks with their holds, their inputs, their first event and their message to the scheduler, at the instant
+/// `now` that the transaction has read. `admission` holds exactly what was decided for these tasks.
 ///
 /// # Errors
-/// When a statement fails; the transaction must then be given up.
-pub async fn create(conn: &mut PgConnection, tasks: &[NewTask], now: DateTime<Utc>) -> Result<(), PgError> {
+/// When the statement fails; the transaction must then be given up.
+pub async fn create(
+    conn: &mut PgConnection,
+    tasks: &[NewTask],
+    admission: &Admission,
+    now: DateTime<Utc>,
+) -> Result<(), PgError> {
     if tasks.is_empty() {
         return Ok(());
     }
@@ -48,10 +54,11 @@ pub async fn create(conn: &mut PgConnection, tasks: &[NewTask], now: DateTime<Ut
     let prices: Vec<_> = tasks.iter().map(|t| t.price.get()).collect();
     let deadlines: Vec<_> =
         tasks.iter().map(|t| now + TimeDelta::seconds(i64::from(t.deadline_seconds))).collect();
-    // One statement for three tables and the outbox: an admission is paid for by its round trips.
+    // One statement for three tables, the ledger and the outbox: an admission is paid for by its round trips.
     let messages: Vec<NewEvent> = tasks.iter().map(requested).collect();
     let outbox = outbox::Columns::of(&messages);
-    let appended = sqlx::query_scalar!(
+    let hold = admission.columns();
+    let written = sqlx::query!(
         r#"WITH inputs AS (
              INSERT INTO generation_inputs
                  (task_id, prompt, negative_prompt, duration_seconds, resolution, aspect_ratio, seed, traceparent, tags)
@@ -72,7 +79,8 @@ pub async fn create(conn: &mut PgConnection, tasks: &[NewTask], now: DateTime<Ut
              FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::text[], $7::bigint[],
                          $8::timestamptz[], $9::smallint[])
                   AS t(id, tenant_id, user_id, project_id, account_id, model, price, deadline_at, priority))
-         SELECT outbox_append($22::text[], $23, $24::text[], $25) AS "appended!""#,
+         SELECT outbox_append($22::text[], $23, $24::text[], $25) AS "appended!",
+                ledger_write_admission($26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36) AS "changed!""#,
         &ids,
         &tasks.iter().map(|t| t.tenant.as_uuid()).collect::<Vec<_>>(),
         &tasks.iter().map(|t| t.user.as_uuid()).collect::<Vec<_>>(),
@@ -97,11 +105,23 @@ pub async fn create(conn: &mut PgConnection, tasks: &[NewTask], now: DateTime<Ut
         outbox.topics as _,
         &outbox.keys,
         outbox.payloads as _,
-        &outbox.shards
+        &outbox.shards,
+        &hold.accounts,
+        &hold.account_sums,
+        &hold.grants,
+        &hold.grant_sums,
+        &hold.moved_accounts,
+        &hold.moved_grants,
+        &hold.moved_tasks,
+        &hold.moved_amounts,
+        &hold.kinds,
+        &hold.subjects,
+        &hold.added
     )
     .fetch_one(conn)
     .await?;
-    PgError::expect_rows("create: messages", tasks.len(), appended.unsigned_abs())
+    PgError::expect_rows("create: messages", tasks.len(), written.appended.unsigned_abs())?;
+    hold.check(&written.changed)
 }
 
 /// The nudge to the schedulers. It names the task and its version; the reader loads everything else again.

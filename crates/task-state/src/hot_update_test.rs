@@ -80,8 +80,7 @@ async fn all_transitions_but_the_last_are_hot_updates() {
             let subjects = [Subject::Tenant(tenant), Subject::User(user)];
             let mut admission = ledger::lock_admission(conn, &[], &subjects).await?;
             admission.open.try_add((tenant, 1), (user, 1)).unwrap();
-            ledger::write_admission(conn, admission).await?;
-            create(conn, &[new], now).await?;
+            create(conn, &[new], &admission, now).await?;
 
             let first = claimed(conn, task, 1).await;
             step(conn, task, Expect::Owner(first), Event::SubmitUnknown).await;

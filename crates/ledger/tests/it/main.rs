@@ -50,7 +50,7 @@ async fn hold(pool: &PgPool, account: AccountId, task: TaskId, amount: i64) -> b
         Box::pin(async move {
             let mut admission = lock_admission(conn, &[account], &[]).await?;
             let held = admission.funds.try_hold(account, task, credits(amount)).is_ok();
-            write_admission(conn, admission).await?;
+            write_admission(conn, &admission).await?;
             Ok::<_, PgError>(held)
         })
     })
@@ -146,7 +146,7 @@ async fn a_second_hold_for_one_task_is_refused_whole() {
         Box::pin(async move {
             let mut admission = lock_admission(conn, &[account], &[]).await?;
             admission.funds.try_hold(account, task, credits(10)).unwrap();
-            write_admission(conn, admission).await
+            write_admission(conn, &admission).await
         })
     })
     .await
@@ -184,7 +184,7 @@ async fn open_counts_are_exact_under_races_and_never_negative() {
                     let subjects = [Subject::Tenant(tenant), Subject::User(user)];
                     let mut admission = lock_admission(conn, &[], &subjects).await?;
                     let fits = admission.open.try_add((tenant, 100), (user, 6)).is_ok();
-                    write_admission(conn, admission).await?;
+                    write_admission(conn, &admission).await?;
                     Ok::<_, PgError>(fits)
                 })
             })

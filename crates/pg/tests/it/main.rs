@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pg::{PgError, SchemaError};
+use pg::{Dedicated, PgError, SchemaError};
 use testkit::{TestDb, wait_until};
 
 async fn count(db: &TestDb) -> i64 {
@@ -153,4 +153,108 @@ async fn the_deciding_instant_can_be_set_by_a_test() {
     .await
     .unwrap();
     assert_eq!(now.to_rfc3339(), "2026-03-29T01:59:59+00:00");
+}
+
+const LOCK: Duration = Duration::from_secs(2);
+
+/// One row by a dedicated connection; the backend that wrote it.
+async fn write(dedicated: &Dedicated, follows: bool) -> Result<i32, PgError> {
+    dedicated
+        .transact(
+            LOCK,
+            move || follows,
+            |conn, _| {
+                Box::pin(async move {
+                    sqlx::query("INSERT INTO operator_log (verb, subject) VALUES ('test', 'x')")
+                        .execute(&mut *conn)
+                        .await?;
+                    Ok(sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(conn).await?)
+                })
+            },
+        )
+        .await
+}
+
+#[tokio::test]
+async fn a_dedicated_connection_is_kept_and_commits_each_time() {
+    let db = TestDb::new().await;
+    let dedicated = Dedicated::new(db.pool.clone());
+    let first = write(&dedicated, false).await.unwrap();
+    assert_eq!(count(&db).await, 1);
+    // What was committed together with the beginning of the next one is there for everybody, used or not.
+    assert_eq!(write(&dedicated, true).await.unwrap(), first);
+    assert_eq!(count(&db).await, 2);
+    assert_eq!(write(&dedicated, false).await.unwrap(), first);
+    assert_eq!(count(&db).await, 3);
+}
+
+#[tokio::test]
+async fn a_dedicated_transaction_that_was_begun_ahead_and_not_used_is_begun_anew() {
+    let db = TestDb::new().await;
+    let dedicated = Dedicated::new(db.pool.clone());
+    write(&dedicated, true).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(80)).await;
+    let (begun, read): (chrono::DateTime<chrono::Utc>, _) = dedicated
+        .transact(
+            LOCK,
+            || false,
+            |conn, now| Box::pin(async move { Ok::<_, PgError>((now, pg::now(conn).await?)) }),
+        )
+        .await
+        .unwrap();
+    assert_eq!(begun, read, "the instant is that of the transaction");
+    write(&dedicated, true).await.unwrap();
+    drop(dedicated);
+    wait_until("no session to be left in a transaction", Duration::from_secs(10), || async {
+        let open: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'",
+        )
+        .fetch_one(&db.pool)
+        .await
+        .unwrap();
+        open == 0
+    })
+    .await;
+    assert_eq!(count(&db).await, 2);
+}
+
+#[tokio::test]
+async fn a_dedicated_connection_that_died_is_replaced_unnoticed() {
+    let db = TestDb::new().await;
+    let dedicated = Dedicated::new(db.pool.clone());
+    for follows in [false, true] {
+        let backend = write(&dedicated, follows).await.unwrap();
+        sqlx::query("SELECT pg_terminate_backend($1, 5000)").bind(backend).execute(&db.pool).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(80)).await;
+    write(&dedicated, false).await.unwrap();
+    assert_eq!(count(&db).await, 3);
+}
+
+#[tokio::test]
+async fn a_panic_in_a_dedicated_transaction_leaves_nothing() {
+    let db = TestDb::new().await;
+    let dedicated = Dedicated::new(db.pool.clone());
+    let panicking = dedicated.clone();
+    let failed = tokio::spawn(async move {
+        panicking
+            .transact::<(), PgError, _>(
+                LOCK,
+                || true,
+                |conn, _| {
+                    Box::pin(async move {
+                        sqlx::query("INSERT INTO operator_log (verb, subject) VALUES ('test', 'x')")
+                            .execute(conn)
+                            .await?;
+                        panic!("broken invariant");
+                    })
+                },
+            )
+            .await
+    })
+    .await;
+    assert!(failed.unwrap_err().is_panic());
+    assert_eq!(count(&db).await, 0);
+    write(&dedicated, false).await.unwrap();
+    assert_eq!(count(&db).await, 1);
 }

@@ -414,8 +414,7 @@ impl World {
                     admission.funds.try_hold(account, task.task, task.price).unwrap();
                     admission.open.try_add((tenant, u32::MAX), (user, u32::MAX)).unwrap();
                 }
-                task_state::create(conn, &tasks, now).await?;
-                ledger::write_admission(conn, admission).await
+                task_state::create(conn, &tasks, &admission, now).await
             })
         })
         .await

@@ -82,8 +82,7 @@ impl Harness {
                     admission.funds.try_hold(account, task.task, task.price).unwrap();
                     admission.open.try_add((tenant, u32::MAX), (user, u32::MAX)).unwrap();
                 }
-                create(conn, &tasks, now).await?;
-                ledger::write_admission(conn, admission).await
+                create(conn, &tasks, &admission, now).await
             })
         })
         .await
