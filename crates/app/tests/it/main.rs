@@ -2,6 +2,7 @@
 
 mod arrows;
 mod bench;
+mod callbacks;
 mod chaos;
 mod commands;
 mod crashes;
