@@ -5,8 +5,9 @@
 # The console's pages are committed as they are served, and queries are checked against .sqlx, so that neither Node
 # nor a database is needed. The classic builder and BuildKit both take this file.
 
-# Every manifest of the workspace over empty sources (benches are named in manifests, so they have to be there). It changes only when a dependency does, and Docker compares
-# copied files by what is in them: whatever else changes, the compiled dependencies below are used again.
+# Every manifest of the workspace over empty sources, and over empty benches, which manifests name. This changes only
+# when a manifest does, and Docker compares copied files by what is in them: whatever else changes, the compiled
+# dependencies below are used again.
 FROM debian:bookworm-slim AS manifests
 WORKDIR /src
 COPY . .
@@ -14,6 +15,7 @@ RUN find . -type f ! -name Cargo.toml ! -name Cargo.lock ! -path '*/benches/*' -
  && find . -mindepth 2 -name Cargo.toml -printf '%h\n' | while read -r crate; do \
       mkdir -p "$crate/src" && touch "$crate/src/lib.rs" && echo 'fn main() {}' >"$crate/src/main.rs"; \
     done \
+ && find . -path '*/benches/*' -type f -exec truncate --size 0 {} + \
  && find . -type d -empty -delete
 
 FROM rust:1.95-bookworm AS build
