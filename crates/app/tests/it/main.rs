@@ -1,4 +1,5 @@
 //! What no single crate can test: the shape of the workspace, and the real binary as a process.
+#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod arrows;
 mod bench;
