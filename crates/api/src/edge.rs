@@ -131,7 +131,11 @@ pub(crate) async fn edge(State(state): State<ApiState>, mut request: Request, ne
 
 /// The path without what makes it a credential: the last segment of a callback's address.
 fn loggable(path: &str) -> &str {
-    if path.starts_with("/callbacks/") { path.rsplit_once('/').map_or("", |(before, _)| before) } else { path }
+    if path.starts_with("/callbacks/") {
+        path.rsplit_once('/').map_or("", |(before, _)| before)
+    } else {
+        path
+    }
 }
 
 /// One line for each request: what was changed, or tried, is worth keeping; reads and floods only while debugging.

@@ -12,7 +12,9 @@ use crate::{
     once::REPLAYED,
     openapi::Base,
     problem::{Code, Problem},
-    routes::{admin, assets, callbacks, credits, generations, me, models, projects, service, tasks, tokens, users},
+    routes::{
+        admin, assets, callbacks, credits, generations, me, models, projects, service, tasks, tokens, users,
+    },
     site,
     state::ApiState,
 };

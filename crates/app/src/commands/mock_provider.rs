@@ -21,7 +21,8 @@ pub(super) async fn mock_provider(file: Option<&Path>, args: MockProviderArgs) -
     let secret = config.mock_callback_secret().map(|secret| {
         CallbackSecret::parse(secret.reveal()).context("providers.mock.callback_secret is no such secret")
     });
-    let platform = config.callbacks_url().and_then(|url| Some((url.host_str()?, url.port_or_known_default()?)));
+    let platform =
+        config.callbacks_url().and_then(|url| Some((url.host_str()?, url.port_or_known_default()?)));
     let config = mock_provider::Config {
         state_file: args.state_file,
         callback_secret: secret.transpose()?,

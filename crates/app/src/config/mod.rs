@@ -42,11 +42,10 @@ use generation::GenerationConfig;
 use serde::{Deserialize, Serialize};
 
 use self::{
-    callbacks::CallbacksConfig,
-    database::DatabaseConfig, demo::DemoConfig, env::Environment, fault::Faults, models::ModelConfig,
-    outbound::OutboundConfig, providers::ProviderConfig, queue::QueueConfig, redis::RedisConfig,
-    scheduler::SchedulerSection, secrets::SecretsConfig, storage::StorageConfig, tenancy::TenancySection,
-    tiers::TierConfig,
+    callbacks::CallbacksConfig, database::DatabaseConfig, demo::DemoConfig, env::Environment, fault::Faults,
+    models::ModelConfig, outbound::OutboundConfig, providers::ProviderConfig, queue::QueueConfig,
+    redis::RedisConfig, scheduler::SchedulerSection, secrets::SecretsConfig, storage::StorageConfig,
+    tenancy::TenancySection, tiers::TierConfig,
 };
 pub(crate) use self::{
     env::is_ours,

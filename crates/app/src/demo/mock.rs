@@ -54,7 +54,9 @@ pub(super) async fn ensure(place: &Place, callback_secret: Option<&Secret>) -> a
         // A provider knows nothing of its customers, neither their databases nor their secrets, but the one that both
         // have agreed upon.
         command.env_clear().envs(std::env::var_os("RUST_LOG").map(|level| ("RUST_LOG", level)));
-        command.envs(callback_secret.map(|secret| ("AIVIDEO_PROVIDERS__MOCK__CALLBACK_SECRET", secret.reveal())));
+        command.envs(
+            callback_secret.map(|secret| ("AIVIDEO_PROVIDERS__MOCK__CALLBACK_SECRET", secret.reveal())),
+        );
         command.args(["mock-provider", "--http-addr", &format!("127.0.0.1:{port}"), "--state-file"]);
         // Tasks that run when the demo is stopped go on at the next start, so their jobs have to be there then.
         command.arg(place.path("mock-provider.json")).current_dir(&folder);
