@@ -18,8 +18,9 @@ fn routes_with_ids() -> Vec<Route> {
     let document: Value = serde_json::from_str(&api::document_text()).unwrap();
     let mut routes = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {
-        // Pages about codes belong to nobody.
-        if !path.contains('{') || path.starts_with("/problems/") {
+        // Pages about codes belong to nobody, and a provider's call names no caller: its address is its credential.
+        let of_nobody = ["/problems/", "/callbacks/"].iter().any(|start| path.starts_with(start));
+        if !path.contains('{') || of_nobody {
             continue;
         }
         for method in item.as_object().unwrap().keys().filter(|key| *key != "parameters") {
