@@ -14,6 +14,7 @@ mod take_slots;
 pub(crate) use take_slots::{rebuild, slot_of};
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -21,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use control::{Park, ReadyTask, WaitNote};
+use control::{Park, QueuedUser, ReadyTask, WaitNote};
 use domain::{model::Model, wait::Wait};
 use tokio::{sync::Semaphore, time::Instant};
 
@@ -66,6 +67,8 @@ struct News {
     rest: Option<(Instant, u64)>,
     /// Why one of them failed.
     failed: Option<PassError>,
+    /// Users whose heads ran low and were not refilled yet. The queue tells it once, so a refill that failed is owed.
+    owed: HashSet<QueuedUser>,
 }
 
 /// A popped task that does not start now.
@@ -154,7 +157,13 @@ impl Pump {
                 pump.under_way.fetch_sub(count, Ordering::SeqCst);
             });
         }
-        worker.refill(&self.model.name, &popped.refill, &out).await?;
+        let owed: Vec<QueuedUser> = {
+            let mut news = self.news();
+            news.owed.extend(popped.refill);
+            news.owed.iter().cloned().collect()
+        };
+        worker.refill(&self.model.name, &owed, &out).await?;
+        self.news().owed.clear();
         if count == 0 {
             if self.under_way.load(Ordering::SeqCst) == 0 {
                 bell.found_room();
