@@ -198,7 +198,7 @@ fn storm(rng: &mut StdRng, settings: &Settings, span: Duration) -> Vec<(Duration
     for _ in 0..(seconds / 30).max(1) {
         acts.push(Act::FlushRedis);
         acts.push(Act::ForgetScripts);
-        acts.push(Act::FreezeRedis { for_: Duration::from_millis(rng.random_range(200..2_500)) });
+        acts.push(Act::FreezeRedis { for_: Duration::from_millis(rng.random_range(500..3_000)) });
         acts.push(Act::LoseRedis { down: Duration::from_millis(rng.random_range(0..2_000)) });
         acts.push(Act::FailRate { percent: rng.random_range(1..20) });
         acts.push(Act::FailRate { percent: 0 });

@@ -62,7 +62,7 @@ impl Settings {
             seconds: 30,
             seed,
             queue: "postgres".to_owned(),
-            rest_seconds: 180,
+            rest_seconds: 300,
             folder: None,
             kafka_script: None,
             keep: false,
