@@ -23,8 +23,11 @@ use crate::servers::{Servers, command};
 
 /// Until it says that it is ready.
 const START_MAX: Duration = Duration::from_secs(60);
-/// What a start may be repeated for: PostgreSQL still busy with the connections of the one that was killed.
-const STARTS_MAX: u32 = 3;
+/// A supervisor starts again what did not start: PostgreSQL may be down as well, or still busy with the connections of
+/// the one that was killed.
+const SUPERVISED_FOR: Duration = Duration::from_secs(60);
+/// Its pause between two starts.
+const SUPERVISOR_PAUSE: Duration = Duration::from_millis(300);
 /// Answers, writers and submits under way have limits of their own; together they stay below this.
 const STOP_MAX: Duration = Duration::from_secs(60);
 
@@ -140,14 +143,14 @@ impl Member {
     }
 
     async fn spawn(&self) -> anyhow::Result<Child> {
-        let mut last = None;
-        for _ in 0..STARTS_MAX {
+        let give_up = Instant::now() + SUPERVISED_FOR;
+        loop {
             match self.try_spawn().await {
                 Ok(child) => return Ok(child),
-                Err(error) => last = Some(error),
+                Err(error) if Instant::now() >= give_up => return Err(error),
+                Err(_) => tokio::time::sleep(SUPERVISOR_PAUSE).await,
             }
         }
-        Err(last.unwrap_or_else(|| anyhow::anyhow!("it was never tried")))
     }
 
     async fn try_spawn(&self) -> anyhow::Result<Child> {

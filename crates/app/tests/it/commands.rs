@@ -1,6 +1,7 @@
 //! The commands as an operator runs them.
 
 use serde_json::Value;
+use sqlx::migrate::Migrator;
 use testkit::{TestDb, TestRedis};
 
 use crate::harness::{Client, Server, command, run};
@@ -54,11 +55,10 @@ async fn an_older_schema_is_refused_by_serve_and_brought_up_to_date_by_migrate()
     let (db, redis) = (TestDb::new().await, TestRedis::new());
     let storage = tempfile::tempdir().unwrap();
     let variables = deployment(&db, &redis, &storage);
-    sqlx::query("DELETE FROM _sqlx_migrations WHERE version = (SELECT max(version) FROM _sqlx_migrations)")
-        .execute(&db.pool)
-        .await
-        .unwrap();
-    sqlx::query("DROP TABLE operator_log").execute(&db.pool).await.unwrap();
+    sqlx::raw_sql("DROP SCHEMA public CASCADE; CREATE SCHEMA public").execute(&db.pool).await.unwrap();
+    let all = &pg::MIGRATOR.migrations;
+    let older = Migrator { migrations: all[..all.len() - 1].to_vec().into(), ..Migrator::DEFAULT };
+    older.run(&db.pool).await.unwrap();
     let refused = run(command(&["serve"]).envs(variables.clone())).await;
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("aivideo migrate"), "{}", text(&refused.stderr));
