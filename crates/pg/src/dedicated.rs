@@ -66,8 +66,7 @@ impl Dedicated {
     }
 
     /// As [`transact`](crate::transact()): runs `work` in a transaction that a dropped future cannot leave half-way.
-    /// `work` also gets the instant of the transaction. No statement of it waits longer than `lock_limit` for a
-    /// lock, and all are planned once per connection, so they must be such that the plan depends on no value.
+    /// `work` also gets the instant of the transaction, and no statement of it waits longer than `lock_limit` for a lock.
     /// `follows` is asked before the commit whether the caller will run another transaction at once.
     ///
     /// # Errors
@@ -177,10 +176,7 @@ async fn commit(
 }
 
 fn begin_sql(before: &str, lock_limit: Duration) -> String {
-    format!(
-        "{before}BEGIN; SET LOCAL lock_timeout = {}; SET LOCAL plan_cache_mode = force_generic_plan; SELECT aiv_now()",
-        lock_limit.as_millis().max(1)
-    )
+    format!("{before}BEGIN; SET LOCAL lock_timeout = {}; SELECT aiv_now()", lock_limit.as_millis().max(1))
 }
 
 async fn instant(conn: &mut PgConnection, begin: String) -> Result<DateTime<Utc>, sqlx::Error> {

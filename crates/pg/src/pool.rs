@@ -68,6 +68,14 @@ pub async fn connect(config: &PgConfig) -> Result<PgPool, PgError> {
         // finds a plan for one element cheaper than the plan for any and makes one at every execution, which takes five
         // times as long as the execution itself.
         ("plan_cache_mode", "force_generic_plan".to_owned()),
+        // A plan that is made once is often made while the tables are still empty, where reading them whole looks
+        // cheapest, and it would still read them whole when they are large. Every statement of ours has an index to go
+        // by, so the ways that read a whole table are out of the question (a snapshot for audits allows them again).
+        ("enable_seqscan", "off".to_owned()),
+        ("enable_hashjoin", "off".to_owned()),
+        ("enable_mergejoin", "off".to_owned()),
+        // Being out of the question is expressed as an enormous cost, which must not look worth compiling for.
+        ("jit", "off".to_owned()),
     ]);
     Ok(PgPoolOptions::new()
         .max_connections(config.max_connections)

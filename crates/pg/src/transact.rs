@@ -35,7 +35,10 @@ where
     T: Send + 'static,
     E: From<PgError> + Send + 'static,
 {
-    run(pool, Some("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"), work).await
+    // An audit reads whole tables, and plans for the sizes that they have now.
+    const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL plan_cache_mode = auto; \
+        SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on";
+    run(pool, Some(BEGIN), work).await
 }
 
 async fn run<T, E, F>(pool: &PgPool, begin: Option<&'static str>, work: F) -> Result<T, E>
