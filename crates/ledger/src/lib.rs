@@ -6,7 +6,8 @@
 //! itself done.
 //!
 //! Verbs: [`open_account`], [`grant()`], [`admission`] (lock, decide in memory by [`hold`] and
-//! [`open`], write), [`settle()`] (capture or release), [`end_open`], [`Ledger::balance`], [`audit()`].
+//! [`open`], write), [`settle()`] (capture or release, count out),
+//! [`Ledger::balance`], [`audit()`].
 
 pub mod account;
 pub mod admission;
@@ -23,5 +24,5 @@ pub use audit::audit;
 pub use balance::{Balance, Ledger};
 pub use grant::{GrantOutcome, NewGrant, grant};
 pub use hold::{Funds, Insufficient};
-pub use open::{Full, OpenCounts, Subject, end_open};
+pub use open::{Full, OpenCounts, Subject};
 pub use settle::{Settlement, SettlementKind, settle};

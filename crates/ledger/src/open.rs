@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 
 use domain::{TenantId, UserId, limits::LimitScope};
-use pg::{PgConnection, PgError};
 use uuid::Uuid;
 
 /// Whose open tasks are counted.
@@ -90,42 +89,6 @@ impl OpenCounts {
     pub fn open(&self, subject: Subject) -> u32 {
         self.0.get(&subject).map_or(0, |count| count.open)
     }
-}
-
-/// Takes ended tasks out of the counts of their tenants and users.
-///
-/// # Errors
-/// When a statement fails, or a count would fall below nothing: a broken invariant.
-pub async fn end_open(conn: &mut PgConnection, ended: &[(TenantId, UserId)]) -> Result<(), PgError> {
-    if ended.is_empty() {
-        return Ok(());
-    }
-    let mut by_subject: BTreeMap<Subject, i32> = BTreeMap::new();
-    for (tenant, user) in ended {
-        *by_subject.entry(Subject::Tenant(*tenant)).or_default() += 1;
-        *by_subject.entry(Subject::User(*user)).or_default() += 1;
-    }
-    let (kinds, ids) = columns(by_subject.keys());
-    sqlx::query!(
-        "SELECT c.open FROM open_counts c
-         WHERE (c.subject_kind, c.subject_id) IN (SELECT * FROM unnest($1::text[], $2::uuid[]))
-         ORDER BY c.subject_kind, c.subject_id FOR NO KEY UPDATE",
-        &kinds,
-        &ids
-    )
-    .fetch_all(&mut *conn)
-    .await?;
-    let updated = sqlx::query!(
-        "UPDATE open_counts c SET open = c.open - d.ended
-         FROM unnest($1::text[], $2::uuid[], $3::int[]) AS d(kind, id, ended)
-         WHERE c.subject_kind = d.kind AND c.subject_id = d.id",
-        &kinds,
-        &ids,
-        &by_subject.values().copied().collect::<Vec<_>>()
-    )
-    .execute(conn)
-    .await?;
-    PgError::expect_rows("open counts: end", by_subject.len(), updated.rows_affected())
 }
 
 #[cfg(test)]

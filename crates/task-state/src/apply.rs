@@ -350,13 +350,12 @@ pub(crate) async fn write_ends(conn: &mut PgConnection, changes: &[&Change]) -> 
             c.settle.map(|kind| Settlement { task: c.after.id(), account: c.after.account, kind })
         })
         .collect();
-    ledger::settle(conn, &settlements).await?;
     let ended: Vec<_> = changes
         .iter()
         .filter(|c| c.after.snapshot.status.is_terminal())
         .map(|c| (c.after.snapshot.tenant_id, c.after.snapshot.user_id))
         .collect();
-    ledger::end_open(conn, &ended).await
+    ledger::settle(conn, &settlements, &ended).await
 }
 
 impl Change {

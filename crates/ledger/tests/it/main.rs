@@ -3,7 +3,7 @@
 
 use domain::{AccountId, Credits, GrantId, TaskId, TenantId, UserId};
 use ledger::{
-    AccountOwner, Balance, GrantOutcome, Ledger, NewGrant, Settlement, SettlementKind, Subject, end_open,
+    AccountOwner, Balance, GrantOutcome, Ledger, NewGrant, Settlement, SettlementKind, Subject,
     grant::GrantError, lock_admission, open_account, settle, write_admission,
 };
 use pg::{PgError, PgPool};
@@ -65,7 +65,7 @@ async fn settle_one(
     kind: SettlementKind,
 ) -> Result<(), PgError> {
     pg::transact(pool, move |conn| {
-        Box::pin(async move { settle(conn, &[Settlement { task, account, kind }]).await })
+        Box::pin(async move { settle(conn, &[Settlement { task, account, kind }], &[]).await })
     })
     .await
 }
@@ -197,7 +197,7 @@ async fn open_counts_are_exact_under_races_and_never_negative() {
     assert_eq!(admitted, 6);
     let end = |times: usize| {
         pg::transact(&db.pool, move |conn| {
-            Box::pin(async move { end_open(conn, &vec![(tenant, user); times]).await })
+            Box::pin(async move { settle(conn, &[], &vec![(tenant, user); times]).await })
         })
     };
     end(6).await.unwrap();
