@@ -16,6 +16,12 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::process::Process;
 
+/// Where ports are taken from: below the range that the kernel gives to outgoing connections, one of which could sit on
+/// the port of a server that is just down.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+/// Ports tried before there is said to be none.
+const TRIES_MAX: usize = 200;
+
 /// A folder that this process alone uses.
 pub(super) struct Place {
     root: PathBuf,
@@ -85,7 +91,8 @@ impl Place {
         {
             return Ok(port);
         }
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?.local_addr()?.port();
+        let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+        let free = (0..TRIES_MAX).map(|_| rand::random_range(PORTS)).find(is_free).context("no free port")?;
         fs::write(&file, format!("{free}\n"))?;
         Ok(free)
     }
