@@ -75,7 +75,7 @@ pub(crate) async fn write(
         .collect())
 }
 
-/// Writes moves that end their tasks, with the assets and the money of those that did; as [`write`], in the caller's
+/// Writes moves that end their tasks, with the assets and the money of those that did; as [`write()`], in the caller's
 /// transaction.
 pub(crate) async fn write_last(
     conn: &mut PgConnection,
