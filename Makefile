@@ -8,7 +8,7 @@ export SQLX_OFFLINE = true
 
 demo:
 	@scripts/install.sh demo
-	@exec cargo run --quiet --release --locked --package app --bin aivideo -- demo $(ARGS)
+	@exec cargo run --release --locked --package app --bin aivideo -- demo $(ARGS)
 
 test:
 	@exec scripts/test.sh

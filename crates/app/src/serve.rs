@@ -51,7 +51,9 @@ impl Listeners {
     /// When an address is taken.
     pub(crate) async fn bind(config: &Config) -> anyhow::Result<Self> {
         let bind = async |address| {
-            TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+            TcpListener::bind(address).await.with_context(|| {
+                format!("cannot listen on {address} (AIVIDEO_HTTP_ADDR, or the demo's --http-addr, names another; port 0 takes any)")
+            })
         };
         let admin = match config.http.admin_addr {
             Some(address) => Some(bind(address).await?),
