@@ -19,7 +19,10 @@ async fn jobs_that_answer_no_look_slow_down_only_themselves() {
     setting.scheduler.account_requests_max = TURNS;
     let world = World::with(setting).await;
     world
-        .faults(json!([{"on": "poll", "match": {"prompt_contains": "stuck"}, "action": {"delay_ms": 5_000}}]))
+        // Longer than any look is waited for, so that none of them is answered in time by chance.
+        .faults(
+            json!([{"on": "poll", "match": {"prompt_contains": "stuck"}, "action": {"delay_ms": 60_000}}]),
+        )
         .await;
     let scheduler = world.scheduler("one");
     let stuck = world.submit(STUCK, Order { prompt: "stuck", ..Order::default() }).await;
