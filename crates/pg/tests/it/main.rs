@@ -10,6 +10,19 @@ async fn count(db: &TestDb) -> i64 {
     sqlx::query_scalar("SELECT count(*) FROM operator_log").fetch_one(&db.pool).await.unwrap()
 }
 
+async fn nobody_stays_in_a_transaction(db: &TestDb) {
+    wait_until("every connection to be out of its transaction", Duration::from_secs(10), || async {
+        let open: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'",
+        )
+        .fetch_one(&db.pool)
+        .await
+        .unwrap();
+        open == 0
+    })
+    .await;
+}
+
 fn insert(pool: &pg::PgPool, pause: &'static str) -> impl Future<Output = Result<(), PgError>> + use<> {
     let pool = pool.clone();
     async move {
@@ -50,16 +63,7 @@ async fn dropped_futures_leave_no_open_transaction() {
     for _ in 0..20 {
         insert(&db.pool, "0").await.unwrap();
     }
-    wait_until("every connection to be out of its transaction", Duration::from_secs(10), || async {
-        let open: i64 = sqlx::query_scalar(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'",
-        )
-        .fetch_one(&db.pool)
-        .await
-        .unwrap();
-        open == 0
-    })
-    .await;
+    nobody_stays_in_a_transaction(&db).await;
 }
 
 #[tokio::test]
@@ -205,16 +209,7 @@ async fn a_dedicated_transaction_that_was_begun_ahead_and_not_used_is_begun_anew
     assert_eq!(begun, read, "the instant is that of the transaction");
     write(&dedicated, true).await.unwrap();
     drop(dedicated);
-    wait_until("no session to be left in a transaction", Duration::from_secs(10), || async {
-        let open: i64 = sqlx::query_scalar(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'",
-        )
-        .fetch_one(&db.pool)
-        .await
-        .unwrap();
-        open == 0
-    })
-    .await;
+    nobody_stays_in_a_transaction(&db).await;
     assert_eq!(count(&db).await, 2);
 }
 
