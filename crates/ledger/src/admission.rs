@@ -1,9 +1,8 @@
 //! What an admission needs of the ledger: lock everything, decide in memory, write everything.
 //!
 //! [`lock_admission`] locks the accounts, their spendable grants and the open counts in the global order;
-//! each task is then decided against the locked figures ([`Funds::try_hold`], [`OpenCounts::try_add`]); and
-//! [`write_admission`] writes what was decided, or the owner of the tasks does so by [`AdmissionColumns`] in the
-//! statement that makes them. Each is one round trip whatever the size of the batch, because a busy account admits
+//! each task is then decided against the locked figures ([`Funds::try_hold`], [`OpenCounts::try_add`]); and the
+//! owner of the tasks writes what was decided by [`AdmissionColumns`], in the statement that makes them. Each is one round trip whatever the size of the batch, because a busy account admits
 //! one batch after the other and waits mostly for the way there and back.
 
 use std::collections::{BTreeMap, HashMap};
@@ -179,30 +178,4 @@ impl AdmissionColumns {
         PgError::expect_rows("hold: grants", self.grants.len(), count(1))?;
         PgError::expect_rows("open counts: add", self.kinds.len(), count(2))
     }
-}
-
-/// Writes everything that was decided: accounts, grants, ledger and open counts, in one statement over rows that are
-/// locked.
-///
-/// # Errors
-/// When the statement fails, or a hold for one of the tasks exists already. The transaction must then be given up.
-pub async fn write_admission(conn: &mut PgConnection, admission: &Admission) -> Result<(), PgError> {
-    let to = admission.columns();
-    let changed = sqlx::query_scalar!(
-        r#"SELECT ledger_write_admission($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS "changed!""#,
-        &to.accounts,
-        &to.account_sums,
-        &to.grants,
-        &to.grant_sums,
-        &to.moved_accounts,
-        &to.moved_grants,
-        &to.moved_tasks,
-        &to.moved_amounts,
-        &to.kinds,
-        &to.subjects,
-        &to.added
-    )
-    .fetch_one(conn)
-    .await?;
-    to.check(&changed)
 }

@@ -4,7 +4,7 @@
 use domain::{AccountId, Credits, GrantId, TaskId, TenantId, UserId};
 use ledger::{
     AccountOwner, Balance, GrantOutcome, Ledger, NewGrant, Settlement, SettlementKind, Subject,
-    grant::GrantError, lock_admission, open_account, settle, write_admission,
+    grant::GrantError, lock_admission, open_account, settle,
 };
 use pg::{PgError, PgPool};
 use testkit::TestDb;
@@ -42,6 +42,28 @@ async fn funded(pool: &PgPool, grants: &[(i64, i32)]) -> AccountId {
     .await
     .unwrap();
     account
+}
+
+/// Writes what was decided, as the owner of the tasks does in the statement that makes them.
+async fn write_admission(conn: &mut pg::PgConnection, admission: &ledger::Admission) -> Result<(), PgError> {
+    let to = admission.columns();
+    let changed = sqlx::query_scalar!(
+        r#"SELECT ledger_write_admission($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS "changed!""#,
+        &to.accounts,
+        &to.account_sums,
+        &to.grants,
+        &to.grant_sums,
+        &to.moved_accounts,
+        &to.moved_grants,
+        &to.moved_tasks,
+        &to.moved_amounts,
+        &to.kinds,
+        &to.subjects,
+        &to.added
+    )
+    .fetch_one(conn)
+    .await?;
+    to.check(&changed)
 }
 
 /// One hold in a transaction of its own; false when the credits do not suffice.
