@@ -144,6 +144,35 @@ test("a send that was never answered waits for its own user", async ({ page, fak
   expect(fake.tasks.size).toBe(1);
 });
 
+test("a send that waits for its next try is not sent in the name of who connects meanwhile", async ({ page, fake, open, watch }) => {
+  watch.expects(status(404), status(401), CUT);
+  fake.demo = false;
+  const sends = () => fake.asked("POST /generations").filter((seen) => !seen.query.has("dry_run"));
+  fake.on("POST /generations", (seen) => {
+    if (seen.headers.authorization !== "Bearer avt_1") return undefined;
+    if (!seen.query.has("dry_run")) return { cut: true };
+    return sends().length > 0 ? problem(401, "unauthenticated") : undefined;
+  });
+  await open();
+  await connect(page);
+  await expect(page.locator(".price-wait")).toHaveText("Starts at once.");
+  await page.getByLabel("Prompt", { exact: true }).fill("A lighthouse");
+  await page.locator("#generate").click();
+  await expect(page.locator(".refusal")).toContainText("Checking whether it arrived");
+  // The session ends by another request while the send waits.
+  fake.on("POST /browser-tokens", problem(401, "unauthenticated"), 1);
+  await page.getByLabel("Length").selectOption("7");
+  await expect(page.getByRole("heading", { name: "Connect" })).toBeVisible();
+  fake.user = "user_2";
+  await connect(page, "avk_other");
+  await expect(page.locator(".price-wait")).toHaveText("Starts at once.");
+  // The wait is over, for the page says that the network is back.
+  await page.evaluate(() => dispatchEvent(new Event("online")));
+  await page.evaluate(() => fetch("/models").then(() => undefined));
+  expect(sends().filter((seen) => seen.headers.authorization !== "Bearer avt_1")).toEqual([]);
+  expect(fake.tasks.size).toBe(0);
+});
+
 test("the theme is chosen, kept, and applied before the first paint", async ({ page, open }) => {
   await page.emulateMedia({ colorScheme: "light" });
   await open();

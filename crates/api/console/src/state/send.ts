@@ -92,8 +92,10 @@ async function deliver(pending: Pending): Promise<void> {
   let busy = 0;
   let unanswered = sending.peek().kind === "checking";
   for (;;) {
+    // Somebody else may have connected during the wait or the request: it must neither be sent in their name, which
+    // would charge them for it, nor be theirs to see.
+    if (pending.user !== user.peek()) return;
     const answer = await submit(request, pending.key);
-    // Somebody else has connected meanwhile: this is theirs no longer to see.
     if (pending.user !== user.peek()) return;
     if (answer.kind === "ok") {
       requestIds.set(answer.body.task_id, answer.headers.get("X-Request-Id") ?? "");
