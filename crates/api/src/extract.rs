@@ -8,12 +8,14 @@ pub(crate) mod auth;
 pub(crate) mod body;
 pub(crate) mod id;
 pub(crate) mod idempotency;
+pub(crate) mod if_none_match;
 pub(crate) mod params;
 
 pub(crate) use auth::{Auth, Reader, Writer};
 pub(crate) use body::{Body, NoBody};
 pub(crate) use id::Id;
 pub(crate) use idempotency::IdempotencyKey;
+pub(crate) use if_none_match::IfNoneMatch;
 pub(crate) use params::{NoParams, Params, ParamsOf, QueryParams};
 
 use axum::extract::FromRequestParts;

@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use rust_embed::{EmbeddedFile, RustEmbed};
 
 pub(crate) use self::docs::html as docs_html;
-use crate::{problem::Problem, routes::tasks::get::matches};
+use crate::{extract::IfNoneMatch, problem::Problem};
 
 #[derive(RustEmbed)]
 #[folder = "console/dist"]
@@ -85,7 +85,7 @@ fn file(name: &str, headers: &HeaderMap) -> Option<Response> {
     let etag =
         HeaderValue::try_from(format!("\"{}\"", hex::encode(&found.metadata.sha256_hash()[..16]))).ok()?;
     let caching = if is_hashed(name) { NEVER_CHANGES } else { ASK_AGAIN };
-    if matches(headers, &etag) {
+    if IfNoneMatch::of(headers).has(&etag) {
         // A browser lays the headers of a 304 over its copy, so the policy has to be there too: without it the edge
         // would send its own, under which the page may load nothing.
         let unchanged = [

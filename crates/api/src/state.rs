@@ -19,6 +19,7 @@ use crate::{
     health::HealthSource,
     limits::{failed_auth::FailedAuths, ip::Proxies, reads::ReadLimits},
     live::Live,
+    view::answer::EndedAnswers,
 };
 
 /// The parts that app puts together.
@@ -70,6 +71,7 @@ struct Shared {
     store: Gate,
     streams: Gate,
     live: Live,
+    ended: EndedAnswers,
 }
 
 impl ApiState {
@@ -87,6 +89,7 @@ impl ApiState {
             store: Gate::new("store", config.store_in_flight_max, store_wait),
             streams: Gate::new("streams", config.streams_max, Duration::ZERO),
             live: Live::new(parts.control.clone(), parts.catalogue.clone()),
+            ended: EndedAnswers::new(),
             parts,
         }))
     }
@@ -185,6 +188,11 @@ impl ApiState {
     /// What is computed while reading.
     pub(crate) fn live(&self) -> &Live {
         &self.0.live
+    }
+
+    /// Answers about ended tasks.
+    pub(crate) fn ended(&self) -> &EndedAnswers {
+        &self.0.ended
     }
 }
 

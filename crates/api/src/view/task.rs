@@ -204,6 +204,11 @@ impl<'a> TaskView<'a> {
         }
     }
 
+    /// The video and the link to it.
+    pub(crate) fn link(&self) -> Option<(AssetId, &str)> {
+        self.output_asset_id.zip(self.output_url.as_deref())
+    }
+
     /// A weak tag over everything that may differ between two answers: version, progress and position in clear, the
     /// rest (reason, figures, eta, link) as a hash. Every process makes the same tag of the same answer.
     pub(crate) fn etag(&self) -> HeaderValue {

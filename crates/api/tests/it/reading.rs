@@ -1,12 +1,20 @@
 //! Reading tasks: one, many, now or as soon as something changes.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use domain::{TaskId, task::Seen};
+use chrono::TimeDelta;
+use domain::{
+    TaskId,
+    clock::{ManualClock, SharedClock},
+    task::Seen,
+};
 use http::{Method, StatusCode};
 use serde_json::json;
 
-use crate::harness::{Api, request, video};
+use crate::harness::{Api, Setup, request, video};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_finished_task_tells_everything() {
@@ -37,6 +45,31 @@ async fn what_has_not_changed_is_not_sent_again() {
     let second = api.send(ask).await;
     assert_eq!((second.status, second.bytes.len()), (StatusCode::NOT_MODIFIED, 0));
     assert_eq!(second.header("etag"), Some(etag.as_str()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kept_answer_is_for_those_who_may_see_it_and_its_link_is_always_new() {
+    let clock = Arc::new(ManualClock::at("2026-01-01T10:59:59Z".parse().unwrap()));
+    let shared_clock: SharedClock = clock.clone();
+    let api = Api::with(Setup { clock: shared_clock, ..Setup::default() }).await;
+    let (someone, other) = (api.someone("pro").await, api.someone("pro").await);
+    let task = api.task(&someone).await;
+    api.succeed(task).await;
+    let path = format!("/tasks/{task}");
+    let first = api.get(&path, &someone.key).await;
+    let again = api.get(&path, &someone.key).await;
+    assert_eq!((&first.bytes, first.header("etag")), (&again.bytes, again.header("etag")));
+    assert_eq!(api.get(&path, &other.key).await.status, StatusCode::NOT_FOUND);
+    // The clock strikes: the same version has another link, with another tag, at once.
+    clock.advance(TimeDelta::seconds(2));
+    let later = api.get(&path, &someone.key).await;
+    assert_ne!(later.header("etag"), first.header("etag"));
+    let (early, late) = (first.json(), later.json());
+    assert_ne!(early["output_url"], late["output_url"]);
+    assert_eq!(api.get(late["output_url"].as_str().unwrap(), "").await.status, StatusCode::OK);
+    let mut same = late.clone();
+    same["output_url"] = early["output_url"].clone();
+    assert_eq!(same, early);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,13 +16,10 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
 use media::{Asset, LinkCheck, OpenError};
 
 use crate::{
-    extract::{Id, Params, ParamsOf, QueryParams, Reader},
+    extract::{Id, IfNoneMatch, Params, ParamsOf, QueryParams, Reader},
     openapi::ContentProblems,
     problem::{Code, Problem, from::store_problem},
-    routes::{
-        assets::range::{Asked, asked},
-        tasks::get::matches,
-    },
+    routes::assets::range::{Asked, asked},
     state::ApiState,
 };
 
@@ -125,7 +122,7 @@ pub(crate) async fn get_content(
 ) -> Result<Response, Problem> {
     let etag =
         HeaderValue::try_from(format!("\"{}\"", hex::encode(asset.sha256))).map_err(Problem::internal)?;
-    if matches(&headers, &etag) {
+    if IfNoneMatch::of(&headers).has(&etag) {
         let caching = [(header::ETAG, etag), (header::CACHE_CONTROL, CACHING)];
         return Ok((StatusCode::NOT_MODIFIED, caching).into_response());
     }
