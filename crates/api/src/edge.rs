@@ -3,9 +3,10 @@
 //! Before: the request gets an id and its client's address, and a body that is declared too large is refused
 //! unread. After: a problem gets its body (it needs the request's id), its cause is logged once, and every answer
 //! carries what it must: the id, the limits that were asked, what is degraded, and headers that keep browsers from
-//! guessing. One function does all of it, because each further layer would cost every request.
+//! guessing; its time is noted by route. One function does all of it, because each further layer would cost every request.
 
 use std::{
+    convert::Infallible,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, OnceLock, PoisonError},
@@ -14,15 +15,16 @@ use std::{
 
 use axum::{
     body::Body,
-    extract::{ConnectInfo, MatchedPath, Request, State},
-    middleware::Next,
+    extract::{ConnectInfo, MatchedPath, Request},
     response::{IntoResponse, Response},
+    routing::Route,
 };
 use chrono::{DateTime, Utc};
 use domain::{TaskId, complaints::Complaints};
-use futures::FutureExt as _;
+use futures::{FutureExt as _, future::ready};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tokio::time::timeout;
+use tower::Service as _;
 
 use crate::{
     gate::Pass,
@@ -104,29 +106,82 @@ impl RequestContext {
     }
 }
 
-/// The layer's function.
-pub(crate) async fn edge(State(state): State<ApiState>, mut request: Request, next: Next) -> Response {
-    let config = state.config();
+/// Takes a request to its route and answers it.
+///
+/// This is a service's call and no middleware of axum's, which would box the route anew for each request; and it has no
+/// async block, which would hold the route's future several times over.
+pub(crate) fn edge(
+    state: &ApiState,
+    route: &mut Route,
+    mut request: Request,
+) -> impl Future<Output = Result<Response, Infallible>> + use<> {
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |info| info.0.ip());
     let address = state.proxies().client(peer, request.headers());
     let context = RequestContext::new(request_id(request.headers()), address);
-    let (method, uri) = (request.method().clone(), request.uri().clone());
-    let declared = declared_length(request.headers());
-    request.extensions_mut().insert(context.clone());
-    let mut response = if declared.is_some_and(|length| length > config.body_bytes_max) {
-        too_large(config.body_bytes_max).into_response()
-    } else {
-        admit(&state, &context, request, next).await
+    let asked = Asked::of(&request);
+    let answer = match admit(state, &context, &request) {
+        Ok(()) => {
+            request.extensions_mut().insert(context.clone());
+            let handler = route.call(request).map(|Ok(response)| response);
+            within(Duration::from_secs(state.config().request_seconds_max), handler).left_future()
+        }
+        Err(problem) => ready(problem.into_response()).right_future(),
     };
+    let state = state.clone();
+    answer.map(move |mut response| {
+        complete(&state, &context, &asked, &mut response);
+        Ok(response)
+    })
+}
+
+/// Lets a request in if its body isn't too large and there is room for it. Whether this process is alive is asked of it
+/// most urgently when it is overloaded, so health has no gate.
+fn admit(state: &ApiState, context: &RequestContext, request: &Request) -> Result<(), Problem> {
+    let max = state.config().body_bytes_max;
+    if declared_length(request.headers()).is_some_and(|length| length > max) {
+        return Err(too_large(max));
+    }
+    if !matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics") {
+        context.enter_gate(state.in_flight().try_pass()?);
+    }
+    Ok(())
+}
+
+/// What every answer gets, whatever it is.
+fn complete(state: &ApiState, context: &RequestContext, asked: &Asked, response: &mut Response) {
     context.leave_gate();
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
-        log_problem(&problem, &context, &method, &response);
-        write_problem(&problem, &context, state.clock().now(), &mut response);
+        log_problem(&problem, context, &asked.method, response);
+        write_problem(&problem, context, state.clock().now(), response);
     }
-    finish(&state, &context, &mut response);
-    log_answer(&context, &method, loggable(uri.path()), response.status());
-    response
+    finish(state, context, response);
+    if let Some(pattern) = &asked.pattern {
+        let took = context.arrived().elapsed();
+        state.durations().note(pattern.as_str(), &asked.method, response.status(), took);
+    }
+    log_answer(context, asked, response.status());
+}
+
+/// What the edge still has to know of a request when the route has it.
+struct Asked {
+    method: Method,
+    /// The pattern that the path has matched, if any.
+    pattern: Option<MatchedPath>,
+    /// The path, where a line of the log may tell of it.
+    path: Option<String>,
+}
+
+impl Asked {
+    fn of(request: &Request) -> Self {
+        let method = request.method().clone();
+        let told = !method.is_safe() || tracing::enabled!(tracing::Level::DEBUG);
+        Self {
+            pattern: request.extensions().get::<MatchedPath>().cloned(),
+            path: told.then(|| loggable(request.uri().path()).to_owned()),
+            method,
+        }
+    }
 }
 
 /// The path without what makes it a credential: the last segment of a callback's address.
@@ -139,7 +194,8 @@ fn loggable(path: &str) -> &str {
 }
 
 /// One line for each request: what was changed, or tried, is worth keeping; reads and floods only while debugging.
-fn log_answer(context: &RequestContext, method: &Method, path: &str, status: StatusCode) {
+fn log_answer(context: &RequestContext, asked: &Asked, status: StatusCode) {
+    let Asked { method, path: Some(path), .. } = asked else { return };
     macro_rules! line {
         ($level:ident) => {
             tracing::$level!(
@@ -157,27 +213,15 @@ fn log_answer(context: &RequestContext, method: &Method, path: &str, status: Sta
     if method.is_safe() || flood { line!(debug) } else { line!(info) }
 }
 
-/// Answers the request if there is room for it. Whether this process is alive is asked of it most urgently when it is
-/// overloaded, so health has no gate.
-async fn admit(state: &ApiState, context: &RequestContext, request: Request, next: Next) -> Response {
-    if !matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics") {
-        match state.in_flight().pass().await {
-            Ok(place) => context.enter_gate(place),
-            Err(problem) => return problem.into_response(),
-        }
-    }
-    within(Duration::from_secs(state.config().request_seconds_max), next.run(request)).await
-}
-
 /// The answer, whatever becomes of the handler: one that panics or takes too long is answered for.
-async fn within(limit: Duration, handler: impl Future<Output = Response>) -> Response {
-    match timeout(limit, AssertUnwindSafe(handler).catch_unwind()).await {
+fn within(limit: Duration, handler: impl Future<Output = Response>) -> impl Future<Output = Response> {
+    timeout(limit, AssertUnwindSafe(handler).catch_unwind()).map(|answer| match answer {
         Ok(Ok(response)) => response,
         Ok(Err(_)) => Problem::internal(Panicked).into_response(),
         Err(_) => {
             Problem::unavailable("The answer took too long; it is not known what was done.").into_response()
         }
-    }
+    })
 }
 
 /// What the panic hook has logged already; the request still gets an answer, and the process goes on.
@@ -189,49 +233,15 @@ pub(crate) fn too_large(max: u64) -> Problem {
     Problem::new(Code::PayloadTooLarge, format!("A body has at most {max} bytes."))
 }
 
-/// Counts answers and their time by route; sits inside the router, where the matched route is known.
-pub(crate) async fn measure(request: Request, next: Next) -> Response {
-    let begun = Instant::now();
-    let endpoint = request.extensions().get::<MatchedPath>().cloned();
-    let method = match *request.method() {
-        Method::GET => "GET",
-        Method::POST => "POST",
-        Method::PUT => "PUT",
-        Method::PATCH => "PATCH",
-        Method::DELETE => "DELETE",
-        Method::HEAD => "HEAD",
-        _ => "other",
-    };
-    let response = next.run(request).await;
-    let endpoint = endpoint.as_ref().map_or("none", MatchedPath::as_str).to_owned();
-    metrics::histogram!(
-        domain::metric::HTTP_REQUEST_DURATION_MS,
-        "endpoint" => endpoint,
-        "method" => method,
-        "status" => status_class(response.status().as_u16()),
-    )
-    .record(begun.elapsed().as_secs_f64() * 1_000.0);
-    response
-}
-
-const fn status_class(status: u16) -> &'static str {
-    match status {
-        0..300 => "2xx",
-        300..400 => "3xx",
-        400..500 => "4xx",
-        _ => "5xx",
-    }
-}
-
 fn request_id(headers: &HeaderMap) -> HeaderValue {
     let decent = |value: &&HeaderValue| {
         let bytes = value.as_bytes();
         (1..=REQUEST_ID_LENGTH_MAX).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
     };
     headers.get(REQUEST_ID).filter(decent).cloned().unwrap_or_else(|| {
-        let text = format!("req_{}", uuid::Uuid::now_v7().as_simple());
-        HeaderValue::from_maybe_shared(bytes::Bytes::from(text))
-            .unwrap_or(HeaderValue::from_static("req_none"))
+        let mut text = *b"req_00000000000000000000000000000000";
+        uuid::Uuid::now_v7().as_simple().encode_lower(&mut text[4..]);
+        HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("req_none"))
     })
 }
 
@@ -307,6 +317,8 @@ fn finish(state: &ApiState, context: &RequestContext, response: &mut Response) {
 
 #[cfg(test)]
 mod tests {
+    use axum::routing::future::RouteFuture;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -328,5 +340,14 @@ mod tests {
             headers.insert(REQUEST_ID, HeaderValue::from_str(bad).unwrap());
             assert!(request_id(&headers).to_str().unwrap().starts_with("req_"), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn the_edge_holds_the_future_of_the_route_once() {
+        fn size<F>(_: impl Fn(&'static ApiState, &'static mut Route, Request) -> F) -> usize {
+            size_of::<F>()
+        }
+        let (edge, route) = (size(edge), size_of::<RouteFuture<Infallible>>());
+        assert!(edge < route * 2, "{edge} bytes around {route}");
     }
 }

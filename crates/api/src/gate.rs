@@ -31,8 +31,8 @@ impl Gate {
 
     /// Takes a place, waiting for at most the gate's time.
     pub(crate) async fn pass(&self) -> Result<Pass, Problem> {
-        if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
-            return Ok(Pass { _permit: permit });
+        if let Some(pass) = self.free() {
+            return Ok(pass);
         }
         if !self.wait_max.is_zero() {
             let place = tokio::time::timeout(self.wait_max, Arc::clone(&self.places).acquire_owned()).await;
@@ -40,8 +40,22 @@ impl Gate {
                 return Ok(Pass { _permit: permit });
             }
         }
+        Err(self.full())
+    }
+
+    /// Takes a place if there is one now.
+    pub(crate) fn try_pass(&self) -> Result<Pass, Problem> {
+        self.free().ok_or_else(|| self.full())
+    }
+
+    fn free(&self) -> Option<Pass> {
+        let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        Some(Pass { _permit: permit })
+    }
+
+    fn full(&self) -> Problem {
         metrics::counter!(domain::metric::GATE_REFUSED, "gate" => self.name).increment(1);
-        Err(Problem::unavailable("Too many requests are under way. Nothing was done; try again."))
+        Problem::unavailable("Too many requests are under way. Nothing was done; try again.")
     }
 }
 

@@ -8,6 +8,7 @@
 //! computed while reading, and `routes/tasks/events.rs` for streams.
 
 mod config;
+mod durations;
 mod edge;
 mod extract;
 mod gate;

@@ -1,13 +1,18 @@
 //! What is served, and in which order a request passes.
 
-use axum::{Router, http::Method, middleware, routing::get};
+use axum::{
+    Router,
+    http::Method,
+    routing::{Route, get},
+};
 use http::{HeaderName, HeaderValue, header};
+use tower::{layer::layer_fn, service_fn};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    edge::{REQUEST_ID, edge, measure},
+    edge::{REQUEST_ID, edge},
     limits::{self, RATE_LIMIT, RATE_LIMIT_POLICY},
     once::REPLAYED,
     openapi::Base,
@@ -92,17 +97,19 @@ fn service_routes() -> OpenApiRouter<ApiState> {
 /// Puts the layers around the routes; the last one here is the first that a request meets.
 fn assemble(routes: Router<ApiState>, state: ApiState) -> Router {
     let config = state.config();
-    let mut router = routes
-        .route_layer(middleware::from_fn(measure))
-        .method_not_allowed_fallback(method_not_allowed)
-        .fallback(not_found);
+    let mut router = routes.method_not_allowed_fallback(method_not_allowed).fallback(not_found);
     if let Some(limit) = config.ip.and_then(limits::ip::layer) {
         router = router.layer(limit);
     }
     if !config.cors_origins.is_empty() {
         router = router.layer(cors(&config.cors_origins));
     }
-    router.layer(middleware::from_fn_with_state(state.clone(), edge)).with_state(state)
+    let around = state.clone();
+    let edge = layer_fn(move |mut route: Route| {
+        let state = around.clone();
+        service_fn(move |request| edge(&state, &mut route, request))
+    });
+    router.layer(edge).with_state(state)
 }
 
 async fn not_found() -> Problem {

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::ApiConfig,
+    durations::Durations,
     gate::Gate,
     health::HealthSource,
     limits::{failed_auth::FailedAuths, ip::Proxies, reads::ReadLimits},
@@ -72,6 +73,7 @@ struct Shared {
     streams: Gate,
     live: Live,
     ended: EndedAnswers,
+    durations: Durations,
 }
 
 impl ApiState {
@@ -90,6 +92,7 @@ impl ApiState {
             streams: Gate::new("streams", config.streams_max, Duration::ZERO),
             live: Live::new(parts.control.clone(), parts.catalogue.clone()),
             ended: EndedAnswers::new(),
+            durations: Durations::default(),
             parts,
         }))
     }
@@ -193,6 +196,11 @@ impl ApiState {
     /// Answers about ended tasks.
     pub(crate) fn ended(&self) -> &EndedAnswers {
         &self.0.ended
+    }
+
+    /// How long answers take.
+    pub(crate) fn durations(&self) -> &Durations {
+        &self.0.durations
     }
 }
 
