@@ -164,3 +164,8 @@ local function fields(record)
   local tenant, user, score, weight = string.match(record, '^(%S+) (%S+) (%S+) (%d+)')
   return tenant, user, score, math.max(1, tonumber(weight or '') or 1)
 end
+
+-- The attempt of a record.
+local function attempt(record)
+  return tonumber(string.match(record, '(%d+)$') or '') or 0
+end

@@ -8,7 +8,9 @@
 --
 -- Why          Only heads are kept, so the queue's size is bounded by users and not by a flood. A better task (older, or
 --              of higher priority) takes the place of the worst head, which then waits in the database like the rest.
---              Adding a task that is there also mends whatever keeps its user or tenant from taking part.
+--              Adding a task that is there also mends whatever keeps its user or tenant from taking part. A task that
+--              comes with a later attempt than the one it was popped for went back to the queue since: its claim here
+--              is over, though the word that said so was lost.
 
 local now = clock_ms()
 local reply = {}
@@ -16,7 +18,13 @@ for i = 2, #ARGV, 3 do
   local task, not_before, record = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
   local tenant, user, score, weight = fields(record)
   local own = user_key(tenant, user)
-  local there = redis.call('EXISTS', P .. 'k:' .. task) == 1
+  local held = redis.call('GET', P .. 'k:' .. task)
+  if held and attempt(held) < attempt(record) then
+    redis.call('ZREM', P .. 'claimed', task)
+    take_out(task, tenant, user)
+    held = false
+  end
+  local there = held
     and (redis.call('ZSCORE', own .. ':tasks', task) or redis.call('ZSCORE', own .. ':later', task)
       or redis.call('ZSCORE', P .. 'claimed', task))
   if there then

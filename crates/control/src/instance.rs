@@ -20,11 +20,16 @@ use crate::{
     breaker::{Breaker, BreakerState, Verdict},
     config::{ConfigError, ControlConfig, Instance},
     error::ControlError,
+    patience,
     script::{Call, Loader},
 };
 
-/// Commands per pipeline at most; a longer slice goes as several.
-const PIPELINE_MAX: usize = 512;
+/// Commands per pipeline at most; a longer slice goes as several, one after the other. A script takes some tens of
+/// microseconds and the server does one thing at a time, so this is also how long others wait behind a slice.
+const PIPELINE_MAX: usize = 128;
+
+/// How much longer than ours the limit of the library is, which must never be the one that is met.
+const LIBRARY_LIMIT_TIMES: u32 = 4;
 
 /// What one command of a pipeline was answered.
 pub(crate) type Answer = Result<Value, ControlError>;
@@ -182,10 +187,8 @@ impl Server {
     async fn exchange(&self, pipeline: &Pipeline, count: usize) -> Result<Vec<Value>, ControlError> {
         // Not being able to connect is certain: nothing was sent.
         let mut link = self.link().await?;
-        let sent = tokio::time::timeout(
-            self.response_limit,
-            link.connection.send_packed_commands(pipeline, 0, count),
-        );
+        let sent =
+            patience::within(self.response_limit, link.connection.send_packed_commands(pipeline, 0, count));
         match sent.await {
             Ok(Ok(values)) if values.len() == count => Ok(values),
             Ok(Ok(values)) => {
@@ -261,7 +264,7 @@ impl bb8::ManageConnection for Manager {
         let mut connection = connecting
             .await
             .map_err(|_| RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut)))??;
-        connection.set_response_timeout(self.response_limit);
+        connection.set_response_timeout(self.response_limit * LIBRARY_LIMIT_TIMES);
         Ok(Link { connection, broken: Arc::new(AtomicBool::new(false)) })
     }
 

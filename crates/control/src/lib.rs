@@ -18,6 +18,7 @@ mod instance;
 pub mod keys;
 mod lease;
 mod lock;
+mod patience;
 mod progress;
 mod ready;
 mod realtime;

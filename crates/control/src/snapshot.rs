@@ -28,7 +28,7 @@ impl Control {
         Ok(found)
     }
 
-    /// Sets snapshots, each only if no newer version is there. The JSON must be an object with a `version`. Returns
+    /// Sets snapshots, each only if no newer version is there. The JSON must be an object that begins with its `version`. Returns
     /// for each whether it was set. Clears the note that the task does not exist.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ mod tests {
 
     fn snapshot(version: i32) -> String {
         // The prompt tries to pass for a version.
-        format!(r#"{{"prompt":"\"version\":99","inputs":{{"version":98}},"version":{version}}}"#)
+        format!(r#"{{"version":{version},"prompt":"{{\"version\":99,","inputs":{{"version":98}}}}"#)
     }
 
     #[tokio::test]

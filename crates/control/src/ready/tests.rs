@@ -274,6 +274,23 @@ async fn a_claim_that_nobody_finishes_comes_back() {
 }
 
 #[tokio::test]
+async fn a_task_that_went_back_is_added_although_its_claim_was_never_ended() {
+    let corner = Corner::new();
+    let popped = task(TenantId::generate(), UserId::generate(), 1);
+    add(&corner.control, std::slice::from_ref(&popped)).await;
+    assert_eq!(pop(&corner.control, 1).await, std::slice::from_ref(&popped));
+    let again = ReadyTask { next_attempt_no: popped.next_attempt_no + 1, ..popped.clone() };
+    add(&corner.control, std::slice::from_ref(&again)).await;
+    assert_eq!(corner.control.queue_depths(&[model()]).await, Ok(vec![1]));
+    // Somebody who read the task before that comes too late.
+    assert_eq!(corner.control.add_ready(&[popped]).await, Ok(vec![Added::Already]));
+    let third = ReadyTask { next_attempt_no: again.next_attempt_no + 1, ..again };
+    add(&corner.control, std::slice::from_ref(&third)).await;
+    assert_eq!(corner.control.queue_depths(&[model()]).await, Ok(vec![1]), "it waits once, as it is now");
+    assert_eq!(pop(&corner.control, 9).await, [third]);
+}
+
+#[tokio::test]
 async fn cancelled_tasks_are_gone_wherever_they_were() {
     let corner = Corner::new();
     let (tenant, user) = (TenantId::generate(), UserId::generate());

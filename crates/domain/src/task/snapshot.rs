@@ -72,6 +72,8 @@ impl TaskCredits {
 /// One version of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskSnapshot {
+    /// Counts visible changes, from 1. First, because Redis compares snapshots by how their JSON begins.
+    pub version: i32,
     /// The task.
     pub task_id: TaskId,
     /// Its tenant. Kept so that a cached answer can be checked against who asks.
@@ -80,8 +82,6 @@ pub struct TaskSnapshot {
     pub user_id: UserId,
     /// The project it belongs to.
     pub project_id: Option<ProjectId>,
-    /// Counts visible changes, from 1.
-    pub version: i32,
     /// The state.
     pub status: TaskStatus,
     /// Whether a cancel waits for its answer.
