@@ -1,13 +1,17 @@
 //! After a commit: the new snapshots go to Redis and the streams are told.
 //!
 //! None of this is needed for correctness. A projection that is lost (a crash in between, Redis away, a full queue)
-//! is healed by the snapshot's short life, and streams read PostgreSQL again at least every ten seconds.
+//! is healed by the snapshot's short life, and streams read PostgreSQL again at least every ten seconds. How projections
+//! wait for Redis is in [`projector`].
+
+mod projector;
 
 use std::{sync::Arc, time::Duration};
 
 use control::{Change, Projection};
 use domain::{TaskStatus, task::TaskSnapshot};
 
+pub(crate) use self::projector::Projector;
 use crate::{Shared, advance::MoveOutcome, record::TaskRecord};
 
 /// How long a snapshot in this state may stand in Redis.
@@ -66,38 +70,5 @@ pub(crate) async fn fill(shared: &Arc<Shared>, snapshot: &TaskSnapshot) {
     let entry = (snapshot.task_id, snapshot.version, json, time_to_live(snapshot.status));
     if let Err(error) = shared.control.set_snapshots(&[entry]).await {
         tracing::debug!(%error, "snapshot not cached");
-    }
-}
-
-/// The queue between commits and Redis, so that a slow Redis slows down no commit.
-pub(crate) struct Projector(tokio::sync::mpsc::Sender<Vec<Projection>>);
-
-impl Projector {
-    /// Batches that may wait; more are dropped.
-    const QUEUE: usize = 256;
-
-    pub(crate) fn start(control: control::Control) -> Self {
-        let (sender, mut queue) = tokio::sync::mpsc::channel::<Vec<Projection>>(Self::QUEUE);
-        tokio::spawn(async move {
-            while let Some(mut batch) = queue.recv().await {
-                // What piled up meanwhile goes in the same trip.
-                while batch.len() < 512 {
-                    match queue.try_recv() {
-                        Ok(more) => batch.extend(more),
-                        Err(_) => break,
-                    }
-                }
-                if let Err(error) = control.project(&batch).await {
-                    tracing::debug!(%error, tasks = batch.len(), "projection skipped");
-                }
-            }
-        });
-        Self(sender)
-    }
-
-    fn send(&self, projections: Vec<Projection>) {
-        if !projections.is_empty() && self.0.try_send(projections).is_err() {
-            tracing::debug!("projection dropped: the queue is full");
-        }
     }
 }
