@@ -48,23 +48,12 @@ impl Stores {
     pub(crate) async fn open(config: &Config) -> anyhow::Result<Self> {
         let pool = pg::connect(&config.database.to_pg()).await.context("cannot reach PostgreSQL")?;
         pg::check_schema(&pool).await?;
-        // A new slot is vouched for as long as a lease lasts: from then on its owner renews both.
-        let slot_vouch = config.scheduler.to_scheduler().lease;
-        let control = Control::new(ControlConfig { slot_vouch, ..config.redis.to_control() })?;
+        let control = control(config)?;
         let tenancy = Tenancy::new(pool.clone(), config.tenancy.to_tenancy(&config.tiers))?;
-        let media = MediaConfig {
-            storage_url: config.storage.url.parse().context("storage.url")?,
-            public_url: config.api.public_url.clone(),
-            link_keys: LinkKeys {
-                current: config.secrets.derive(LINKS),
-                previous: config.secrets.derive_previous(LINKS),
-            },
-            limits: config.storage.limits(),
-        };
         Ok(Self {
             catalogue: Catalogue::new(config.to_catalogue(), pool.clone())?,
             ledger: Ledger::new(pool.clone()),
-            media: Media::new(media, pool.clone())?,
+            media: media(config, &pool)?,
             task_state: TaskState::new(pool.clone(), control.clone(), config.scheduler.to_task_state()),
             bus: bus::connect(&config.queue.url, pool.clone())?,
             operator: Operator::new(pool.clone(), tenancy.clone()),
@@ -74,6 +63,42 @@ impl Stores {
             tenancy,
         })
     }
+
+    /// The same owners for another event loop of this process, to be called there: with connections and writers of its
+    /// own, so that neither loop waits for the other one's turn to read an answer. Caches and the queue are shared.
+    ///
+    /// # Errors
+    /// When PostgreSQL cannot be reached.
+    pub(crate) async fn beside(&self, config: &Config) -> anyhow::Result<Self> {
+        let pool = pg::connect(&config.database.to_pg()).await.context("cannot reach PostgreSQL")?;
+        let control = control(config)?;
+        Ok(Self {
+            media: media(config, &pool)?,
+            task_state: self.task_state.beside(pool.clone(), control.clone()),
+            pool,
+            control,
+            ..self.clone()
+        })
+    }
+}
+
+fn control(config: &Config) -> anyhow::Result<Control> {
+    // A new slot is vouched for as long as a lease lasts: from then on its owner renews both.
+    let slot_vouch = config.scheduler.to_scheduler().lease;
+    Ok(Control::new(ControlConfig { slot_vouch, ..config.redis.to_control() })?)
+}
+
+fn media(config: &Config, pool: &PgPool) -> anyhow::Result<Media> {
+    let media = MediaConfig {
+        storage_url: config.storage.url.parse().context("storage.url")?,
+        public_url: config.api.public_url.clone(),
+        link_keys: LinkKeys {
+            current: config.secrets.derive(LINKS),
+            previous: config.secrets.derive_previous(LINKS),
+        },
+        limits: config.storage.limits(),
+    };
+    Ok(Media::new(media, pool.clone())?)
 }
 
 /// What a scheduler needs besides: who makes the videos.

@@ -16,6 +16,7 @@ mod roles;
 mod serve;
 mod signals;
 mod telemetry;
+mod work_loop;
 
 use std::process::ExitCode;
 

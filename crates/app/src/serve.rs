@@ -21,6 +21,7 @@ use crate::{
     listen,
     roles::{self, api::Around},
     signals, telemetry,
+    work_loop::WorkLoop,
 };
 
 /// Runs the command.
@@ -31,7 +32,7 @@ pub(crate) async fn serve(file: Option<&Path>, args: ServeArgs) -> anyhow::Resul
     let shutdown = signals::cancelled_by_signals()?;
     let listeners = Listeners::bind(&config).await?;
     let stores = Stores::open(&config).await?;
-    let platform = Platform::build(&config, &stores, &args.roles.roles, metrics, None)?;
+    let platform = Platform::build(&config, &stores, &args.roles.roles, metrics, None).await?;
     let names: Vec<_> = platform.roles.iter().map(|role| role.name()).collect();
     println!("aivideo: {} ({})", listeners.url()?, names.join(", "));
     platform.run(listeners, shutdown).await;
@@ -81,7 +82,7 @@ pub(crate) struct Platform {
     pub(crate) roles: Vec<Role>,
     config: Config,
     stores: Stores,
-    scheduler: Option<scheduler::Scheduler>,
+    scheduling: Option<Scheduling>,
     progress: Option<crate::health::Progress>,
     relay: Option<ConsumerStatus>,
     health: Arc<Health>,
@@ -92,12 +93,19 @@ pub(crate) struct Platform {
     closing: CancellationToken,
 }
 
+/// The scheduler and what it runs on.
+struct Scheduling {
+    scheduler: scheduler::Scheduler,
+    stores: Stores,
+    work: WorkLoop,
+}
+
 impl Platform {
     /// Puts the roles together; nothing runs yet.
     ///
     /// # Errors
     /// Whatever keeps a role from working at all.
-    pub(crate) fn build(
+    pub(crate) async fn build(
         config: &Config,
         stores: &Stores,
         roles: &[Role],
@@ -108,9 +116,17 @@ impl Platform {
         roles.sort_unstable();
         roles.dedup();
         let closing = CancellationToken::new();
-        let (scheduler, nudge, progress) = if roles.contains(&Role::Scheduler) {
-            let (scheduler, nudge, progress) = roles::scheduler::build(config, stores)?;
-            (Some(scheduler), Some(nudge), Some(progress))
+        let (scheduling, nudge, progress) = if roles.contains(&Role::Scheduler) {
+            let work =
+                WorkLoop::start(config.scheduler.nice).context("cannot start the scheduler's threads")?;
+            let (shared, config) = (stores.clone(), config.clone());
+            let built = work.spawn(async move {
+                let stores = shared.beside(&config).await?;
+                let (scheduler, nudge, progress) = roles::scheduler::build(&config, &stores)?;
+                anyhow::Ok((scheduler, stores, nudge, progress))
+            });
+            let (scheduler, stores, nudge, progress) = built.await??;
+            (Some(Scheduling { scheduler, stores, work }), Some(nudge), Some(progress))
         } else {
             (None, None, None)
         };
@@ -138,7 +154,7 @@ impl Platform {
         Ok(Self {
             roles,
             stores: stores.clone(),
-            scheduler,
+            scheduling,
             progress,
             relay,
             health,
@@ -156,7 +172,7 @@ impl Platform {
             roles: _,
             config,
             stores,
-            scheduler,
+            scheduling,
             progress,
             relay,
             health,
@@ -169,10 +185,10 @@ impl Platform {
         let tasks = TaskTracker::new();
         tasks.spawn(roles::gauges::run(stores.clone(), health, progress, background.clone()));
         let stop_claiming = CancellationToken::new();
-        let scheduling = scheduler.map(|scheduler| {
+        let scheduling = scheduling.map(|Scheduling { scheduler, stores: own, work }| {
             tasks.spawn(roles::retire::run(stores.clone(), background.clone()));
             tasks.spawn(roles::drift::run(stores.clone(), background.clone()));
-            tokio::spawn(scheduler.run(stop_claiming.clone()))
+            (work.spawn(scheduler.run(stop_claiming.clone())), own, work)
         });
         if let Some(status) = relay {
             // It ends last, so that what the others still write is carried away.
@@ -195,10 +211,13 @@ impl Platform {
 
         generation.drain().await;
         stop_claiming.cancel();
-        if let Some(scheduling) = scheduling
-            && let Err(error) = scheduling.await
-        {
-            tracing::error!(%error, "the scheduler ended by a panic");
+        if let Some((running, own, work)) = scheduling {
+            if let Err(error) = running.await {
+                tracing::error!(%error, "the scheduler ended by a panic");
+            }
+            own.task_state.drain().await;
+            own.pool.close().await;
+            drop(work);
         }
         stores.task_state.drain().await;
         background.cancel();

@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use domain::{AccountId, TaskId, TenantId, UserId, principal::Role};
 use ledger::{Admission, Funds, OpenCounts, Subject};
 use pg::{PgConnection, PgError};
-use task_state::NewTask;
+use task_state::{NewTask, NewlyQueued};
 use tenancy::{
     idempotency::{self, IdempotencyKey, KeyRef, NewKey, Reserved},
     projects::{SubmitAccess, SubmitInto, submit_access},
@@ -54,7 +54,7 @@ pub(crate) struct Keyed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The task exists now.
-    Accepted { body: String },
+    Accepted { body: String, queued: NewlyQueued },
     /// The same request was answered before.
     Replayed { subject: String, status: u16, body: String },
     /// Nothing of it exists.
@@ -101,8 +101,10 @@ pub(crate) async fn write(
                 Verdict::Refused(error)
             }
             None => {
-                tasks.push(element.new_task());
-                Verdict::Accepted { body: element.body(now) }
+                let task = element.new_task();
+                let queued = task.queued(now);
+                tasks.push(task);
+                Verdict::Accepted { body: element.body(now), queued }
             }
         });
     }
@@ -228,7 +230,7 @@ impl Element {
         Some(KeyRef { user: self.user, route: ROUTE, key })
     }
 
-    fn new_task(&self) -> NewTask {
+    pub(crate) fn new_task(&self) -> NewTask {
         let request = &self.request;
         NewTask {
             task: self.task,

@@ -33,13 +33,13 @@ use pg::PgPool;
 pub use quote::{BindingLimit, Decision, Quote};
 pub use request::{FieldCode, FieldError, GenerationRequest, ParseError};
 pub use submit::{Submission, Submitted};
-use task_state::TaskState;
+use task_state::{NewlyQueued, TaskState};
 use tenancy::Tenancy;
 use writer::Writers;
 
 /// Called with the tasks of each commit, so that a scheduler in this process looks at once. The queue is the
 /// guarantee and reaches the others. Must return quickly.
-pub type AcceptedHook = Arc<dyn Fn(&[TaskId]) + Send + Sync>;
+pub type AcceptedHook = Arc<dyn Fn(&[NewlyQueued]) + Send + Sync>;
 
 /// Called with a task whose cancel was recorded and has to be carried to the provider, for a scheduler in this
 /// process. The others find the wish in PostgreSQL. Must return quickly.

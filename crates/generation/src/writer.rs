@@ -172,11 +172,11 @@ impl Writer {
         let mut answers = Vec::new();
         for (waiting, verdict) in batch.into_iter().zip(verdicts) {
             let element = Arc::clone(&waiting.element);
+            if let Verdict::Accepted { queued, .. } = &verdict {
+                accepted.push(queued.clone());
+            }
             let outcome = outcome(element.task, verdict);
             if let Ok(submitted) = &outcome {
-                if !submitted.replayed {
-                    accepted.push(element.task);
-                }
                 if let Some(key) = &element.key {
                     let answer = StoredAnswer {
                         status: submitted.status,
@@ -213,7 +213,7 @@ impl Writer {
 /// What a verdict says to the caller of the element that would have made `task`.
 fn outcome(task: TaskId, verdict: Verdict) -> Result<Submitted, SubmitError> {
     match verdict {
-        Verdict::Accepted { body } => {
+        Verdict::Accepted { body, .. } => {
             Ok(Submitted { task, status: answer::ACCEPTED, body, replayed: false, limits: Vec::new() })
         }
         Verdict::Replayed { subject, status, body } => {

@@ -146,6 +146,7 @@ impl Worker {
 
     /// Measures the time from acceptance to the end.
     pub(crate) fn finished(&self, record: &TaskRecord) {
+        self.effort.note_finished();
         record_latency(metric::FINISH_LATENCY_MS, record);
     }
 }

@@ -1,19 +1,23 @@
 //! How hard the scheduler works: less while the process answers late.
 //!
 //! Accepting a task and getting on with tasks share one event loop, and accepting goes first: whoever submits waits for
-//! an answer, a queued task waits anyway. So the lag of the event loop is measured (a short sleep, and how much later than
-//! asked it ended), and the effort follows it like the window of a congested connection: down by a factor when the lag
-//! is above the limit, up by a step when it is well below. Three things follow from the effort, none of them ever to
-//! zero: how many attempts are under way at once, how long moves and dispatches are gathered into larger batches, and
-//! how far apart the looks at jobs are.
+//! an answer, a queued task waits anyway. The effort follows the state of the loop like the window of a congested
+//! connection: down by a factor while it is overloaded, up by a step while its lag is well below the limit. Three things
+//! follow from the effort, none of them ever to zero: how many attempts are under way at once, how long moves and
+//! dispatches are gathered into larger batches, and how far apart the looks at jobs are.
+//!
+//! Overloaded means one of two things. The lag (of a short sleep, how much later than asked it ended) is above its limit.
+//! Or the loop never rests and more is accepted here than ends: then the cores are shared by accepting and by getting on,
+//! with hardly a lag to be seen, and what getting on takes the submits wait for. Where as much ends as is accepted, whoever
+//! submits is served best by getting on.
 
 use std::{
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicU32, AtomicUsize, Ordering},
     time::Duration,
 };
 
 use domain::metric;
-use tokio::time::Instant;
+use tokio::{runtime::RuntimeMetrics, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::worker::Worker;
@@ -30,6 +34,12 @@ const INCREASE_BY: u32 = 60;
 const STRETCH_MAX: Duration = Duration::from_secs(1);
 /// The whole effort.
 const WHOLE: u32 = 1_000;
+/// A loop that rests less than the other part of the time never rests.
+const BUSY: f64 = 0.85;
+/// This many times as many tasks accepted as ended are a flood,
+const FLOOD_TIMES: usize = 2;
+/// if they are at least so many between two judgements.
+const FLOOD_MIN: usize = 32;
 
 /// The bounds of the effort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,11 +72,48 @@ pub(crate) struct Effort {
     attempts_max: usize,
     /// In thousandths.
     level: AtomicU32,
+    /// Tasks accepted in this process since the last judgement, and tasks that its attempts ended.
+    accepted: AtomicUsize,
+    finished: AtomicUsize,
+}
+
+/// What the loop was like between two judgements.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    lag: Duration,
+    /// The part of the time in which the loop's threads had work.
+    busy: f64,
+    accepted: usize,
+    finished: usize,
+}
+
+impl Load {
+    fn is_flood(&self) -> bool {
+        self.busy > BUSY
+            && self.accepted >= FLOOD_MIN
+            && self.accepted >= self.finished.saturating_mul(FLOOD_TIMES)
+    }
 }
 
 impl Effort {
     pub(crate) fn new(config: EffortConfig, attempts_max: usize) -> Self {
-        Self { config, attempts_max, level: AtomicU32::new(WHOLE) }
+        Self {
+            config,
+            attempts_max,
+            level: AtomicU32::new(WHOLE),
+            accepted: AtomicUsize::new(0),
+            finished: AtomicUsize::new(0),
+        }
+    }
+
+    /// So many tasks were accepted in this process.
+    pub(crate) fn note_accepted(&self, tasks: usize) {
+        self.accepted.fetch_add(tasks, Ordering::Relaxed);
+    }
+
+    /// An attempt of this process ended its task.
+    pub(crate) fn note_finished(&self) {
+        self.finished.fetch_add(1, Ordering::Relaxed);
     }
 
     fn level(&self) -> u32 {
@@ -90,12 +137,12 @@ impl Effort {
         pause + more.min(STRETCH_MAX)
     }
 
-    /// Follows a lag. Whether the effort has changed.
-    fn follow(&self, lag: Duration) -> bool {
+    /// Follows the load. Whether the effort has changed.
+    fn follow(&self, load: Load) -> bool {
         let before = self.level();
-        let after = if lag > self.config.lag_max {
+        let after = if load.lag > self.config.lag_max || load.is_flood() {
             before * DECREASE_TO / 100
-        } else if lag < self.config.lag_max / 2 {
+        } else if load.lag < self.config.lag_max / 2 {
             (before + INCREASE_BY).min(WHOLE)
         } else {
             before
@@ -105,9 +152,36 @@ impl Effort {
     }
 }
 
-/// Measures the lag and lets the effort follow it, until the shutdown.
+/// How long the threads of the event loop have worked since the last look, as a part of the time that they had.
+struct Busyness {
+    metrics: RuntimeMetrics,
+    since: Instant,
+    worked: Duration,
+}
+
+impl Busyness {
+    fn new() -> Self {
+        let metrics = tokio::runtime::Handle::current().metrics();
+        Self { since: Instant::now(), worked: Self::total(&metrics), metrics }
+    }
+
+    fn total(metrics: &RuntimeMetrics) -> Duration {
+        (0..metrics.num_workers()).map(|thread| metrics.worker_total_busy_duration(thread)).sum()
+    }
+
+    fn since_last(&mut self) -> f64 {
+        let (worked, now) = (Self::total(&self.metrics), Instant::now());
+        let had = (now - self.since).as_secs_f64() * self.metrics.num_workers() as f64;
+        let busy = worked.saturating_sub(self.worked).as_secs_f64() / had.max(f64::EPSILON);
+        (self.since, self.worked) = (now, worked);
+        busy
+    }
+}
+
+/// Measures the load and lets the effort follow it, until the shutdown.
 pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
     let mut samples = Vec::with_capacity(SAMPLES);
+    let mut busyness = Busyness::new();
     while !shutdown.is_cancelled() {
         let began_at = Instant::now();
         tokio::time::sleep(SAMPLE_EVERY).await;
@@ -118,8 +192,14 @@ pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
             continue;
         }
         samples.sort_unstable();
-        let changed = worker.effort.follow(samples[SAMPLES / 2]);
+        let load = Load {
+            lag: samples[SAMPLES / 2],
+            busy: busyness.since_last(),
+            accepted: worker.effort.accepted.swap(0, Ordering::Relaxed),
+            finished: worker.effort.finished.swap(0, Ordering::Relaxed),
+        };
         samples.clear();
+        let changed = worker.effort.follow(load);
         if changed {
             worker.task_state.gather(worker.effort.gather());
             metrics::gauge!(metric::SCHEDULER_EFFORT)
@@ -134,6 +214,26 @@ pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
 mod tests {
     use super::*;
 
+    const IDLE: Load = Load { lag: Duration::ZERO, busy: 0.1, accepted: 0, finished: 0 };
+
+    fn lagging(lag: Duration) -> Load {
+        Load { lag, ..IDLE }
+    }
+
+    #[test]
+    fn a_flood_on_a_loop_that_never_rests_lowers_the_effort_and_a_balance_does_not() {
+        let effort = Effort::new(EffortConfig::default(), 1_024);
+        let flood = Load { busy: 0.97, accepted: 700, finished: 60, ..IDLE };
+        assert!(!effort.follow(Load { busy: 0.5, ..flood }), "there is CPU for both");
+        assert!(!effort.follow(Load { finished: 500, ..flood }), "as much ends as comes");
+        assert!(!effort.follow(Load { accepted: 20, finished: 0, ..flood }), "a handful is no flood");
+        for _ in 0..100 {
+            effort.follow(flood);
+        }
+        assert_eq!(effort.attempts(), 128);
+        assert!(effort.follow(Load { accepted: 0, ..flood }), "afterwards what has piled up is worked off");
+    }
+
     #[test]
     fn effort_falls_with_lag_never_to_nothing_and_comes_back() {
         let config = EffortConfig::default();
@@ -141,14 +241,14 @@ mod tests {
         assert_eq!((effort.attempts(), effort.gather()), (1_024, Duration::ZERO));
         assert_eq!(effort.stretch(Duration::from_millis(50)), Duration::from_millis(50));
         for _ in 0..100 {
-            effort.follow(config.lag_max * 2);
+            effort.follow(lagging(config.lag_max * 2));
         }
         assert_eq!(effort.attempts(), config.attempts_min);
         assert_eq!(effort.gather(), config.gather_max);
         assert_eq!(effort.stretch(Duration::from_millis(50)), Duration::from_millis(200));
-        assert!(!effort.follow(config.lag_max * 3 / 4), "between the bounds it stays");
+        assert!(!effort.follow(lagging(config.lag_max * 3 / 4)), "between the bounds it stays");
         for _ in 0..100 {
-            effort.follow(Duration::ZERO);
+            effort.follow(IDLE);
         }
         assert_eq!((effort.attempts(), effort.gather()), (1_024, Duration::ZERO));
     }
@@ -156,7 +256,7 @@ mod tests {
     #[test]
     fn a_worker_smaller_than_the_least_effort_keeps_its_own_limit() {
         let effort = Effort::new(EffortConfig::default(), 4);
-        effort.follow(Duration::from_secs(1));
+        effort.follow(lagging(Duration::from_secs(1)));
         assert_eq!(effort.attempts(), 4);
     }
 }

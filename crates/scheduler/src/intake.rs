@@ -1,9 +1,12 @@
 //! Intake: what was just accepted gets into the ready queue.
 //!
 //! Two ways lead here. The writer of a submit nudges the scheduler of its own process after its commit; that is fast and
-//! promises nothing. The message in the queue is the guarantee and reaches every other process. Both only name tasks;
-//! what they are is read from PostgreSQL. Redis being away is no error of the handler: the message is acknowledged, and
-//! the reconciler fills the ready queue later.
+//! promises nothing. The message in the queue is the guarantee and reaches every other process; it only names a task, and
+//! what that is is read from PostgreSQL. Redis being away is no error of the handler: the message is acknowledged, and the
+//! reconciler fills the ready queue later.
+//!
+//! The ready queue holds only the heads of each user and is told when PostgreSQL has more. So of a user who submits faster
+//! than tasks start, one task of each batch speaks for all.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,21 +15,24 @@ use std::{
 
 use async_trait::async_trait;
 use bus::{Handler, HandlerError, Message, Rejected};
-use domain::{TaskId, WorkerId};
-use task_state::TaskRecord;
+use control::{Added, ReadyTask};
+use domain::{ModelName, TaskId, UserId, WorkerId};
+use task_state::{NewlyQueued, TaskRecord};
 use tokio::sync::mpsc;
 
 use crate::{loops::PassError, worker::Worker};
 
 /// Nudges that may wait; more are dropped, and their messages do it.
 const WAITING_MAX: usize = 16_384;
-/// Tasks loaded together.
+/// Tasks queued together.
 const BATCH_MAX: usize = 256;
+/// Users whose heads are remembered as full; forgetting them costs a little work.
+const CROWDED_MAX: usize = 1_024;
 
 /// Tells the scheduler of this process what its neighbours just committed. Cheap to clone; losing a nudge is harmless.
 #[derive(Clone)]
 pub struct Nudge {
-    queued: mpsc::Sender<TaskId>,
+    queued: mpsc::Sender<NewlyQueued>,
     worker: Arc<Worker>,
 }
 
@@ -37,15 +43,16 @@ impl std::fmt::Debug for Nudge {
 }
 
 impl Nudge {
-    pub(crate) fn new(worker: Arc<Worker>) -> (Self, mpsc::Receiver<TaskId>) {
+    pub(crate) fn new(worker: Arc<Worker>) -> (Self, mpsc::Receiver<NewlyQueued>) {
         let (queued, receiver) = mpsc::channel(WAITING_MAX);
         (Self { queued, worker }, receiver)
     }
 
     /// These tasks have just been queued.
-    pub fn queued(&self, tasks: &[TaskId]) {
+    pub fn queued(&self, tasks: &[NewlyQueued]) {
+        self.worker.effort.note_accepted(tasks.len());
         for task in tasks {
-            if self.queued.try_send(*task).is_err() {
+            if self.queued.try_send(task.clone()).is_err() {
                 break;
             }
         }
@@ -68,9 +75,10 @@ impl Nudge {
 }
 
 /// Queues what is nudged until the senders are gone or the worker stops.
-pub(crate) async fn run(worker: &Worker, mut queued: mpsc::Receiver<TaskId>) {
+pub(crate) async fn run(worker: &Worker, mut queued: mpsc::Receiver<NewlyQueued>) {
     const NAME: &str = "intake";
     worker.loops.register(NAME.into());
+    let mut crowded = Crowded::default();
     let mut batch = Vec::with_capacity(BATCH_MAX);
     let mut idle = tokio::time::interval(std::time::Duration::from_secs(5));
     loop {
@@ -82,8 +90,8 @@ pub(crate) async fn run(worker: &Worker, mut queued: mpsc::Receiver<TaskId>) {
                 if count == 0 {
                     return;
                 }
-                worker.recent.remember(batch.iter().copied());
-                let result = queue(worker, &batch).await;
+                worker.recent.remember(batch.iter().map(|task| task.task));
+                let result = queue(worker, &mut crowded, &batch).await;
                 if let Err(error) = &result {
                     tracing::debug!(%error, "nudged tasks were not queued; their messages or the reconciler will");
                 }
@@ -94,9 +102,60 @@ pub(crate) async fn run(worker: &Worker, mut queued: mpsc::Receiver<TaskId>) {
     }
 }
 
-async fn queue(worker: &Worker, tasks: &[TaskId]) -> Result<(), PassError> {
-    let records = worker.task_state.records(tasks).await?;
-    worker.add_ready(records.iter()).await?;
+/// Users of a model who had as many heads as fit when one of their tasks was last added.
+#[derive(Debug, Default)]
+struct Crowded(HashSet<(ModelName, UserId)>);
+
+impl Crowded {
+    fn note(&mut self, tasks: &[ReadyTask], added: &[Added]) {
+        for (task, added) in tasks.iter().zip(added) {
+            let user = (task.model.clone(), task.user);
+            if *added != Added::Full {
+                self.0.remove(&user);
+            } else if self.0.len() < CROWDED_MAX {
+                self.0.insert(user);
+            }
+        }
+    }
+
+    /// Those to add first, and those that only need adding if the first of their user found room: it is the best of
+    /// them, so where it found none, neither would they, and the queue knows by now that PostgreSQL has more.
+    fn split(&self, tasks: Vec<ReadyTask>) -> (Vec<ReadyTask>, Vec<ReadyTask>) {
+        let mut speakers: HashMap<(ModelName, UserId), ReadyTask> = HashMap::new();
+        let (mut first, mut rest) = (Vec::with_capacity(tasks.len()), Vec::new());
+        for task in tasks {
+            let user = (task.model.clone(), task.user);
+            if !self.0.contains(&user) {
+                first.push(task);
+                continue;
+            }
+            match speakers.get_mut(&user) {
+                None => drop(speakers.insert(user, task)),
+                Some(best) if is_better(&task, best) => rest.push(std::mem::replace(best, task)),
+                Some(_) => rest.push(task),
+            }
+        }
+        first.extend(speakers.into_values());
+        (first, rest)
+    }
+}
+
+/// Whether the queue prefers the task to another one of its user.
+fn is_better(task: &ReadyTask, other: &ReadyTask) -> bool {
+    (task.priority, -task.created_ms) > (other.priority, -other.created_ms)
+}
+
+async fn queue(worker: &Worker, crowded: &mut Crowded, batch: &[NewlyQueued]) -> Result<(), PassError> {
+    let mut tasks = Vec::with_capacity(batch.len());
+    for task in batch {
+        tasks.push(worker.newly_ready(task).await?);
+    }
+    let (first, mut rest) = crowded.split(tasks);
+    let added = worker.add_tasks(&first).await?;
+    crowded.note(&first, &added);
+    rest.retain(|task| !crowded.0.contains(&(task.model.clone(), task.user)));
+    let added = worker.add_tasks(&rest).await?;
+    crowded.note(&rest, &added);
     Ok(())
 }
 
@@ -131,5 +190,45 @@ impl Handler for Intake {
             }
         }
         if rejected.is_empty() { Ok(()) } else { Err(HandlerError::Rejected(rejected)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::TenantId;
+
+    use super::*;
+
+    fn task(user: UserId, priority: u8, created_ms: i64) -> ReadyTask {
+        ReadyTask {
+            task: TaskId::generate(),
+            model: "mock-fast".parse().unwrap(),
+            tenant: TenantId::generate(),
+            user,
+            priority,
+            tenant_weight: 1,
+            created_ms,
+            not_before_ms: 0,
+            next_attempt_no: 1,
+        }
+    }
+
+    #[test]
+    fn of_a_user_without_room_the_best_task_speaks_for_the_others() {
+        let (crowd, other) = (UserId::generate(), UserId::generate());
+        let mut crowded = Crowded::default();
+        crowded.note(&[task(crowd, 0, 0), task(other, 0, 0)], &[Added::Full, Added::New]);
+        let tasks = vec![
+            task(crowd, 0, 2),
+            task(other, 0, 5),
+            task(crowd, 0, 1),
+            task(crowd, 1, 3),
+            task(other, 0, 6),
+        ];
+        let (first, rest) = crowded.split(tasks.clone());
+        assert_eq!(first, [tasks[1].clone(), tasks[4].clone(), tasks[3].clone()]);
+        assert_eq!(rest, [tasks[0].clone(), tasks[2].clone()]);
+        crowded.note(&first[2..], &[Added::New]);
+        assert_eq!(crowded.split(tasks.clone()), (tasks, vec![]));
     }
 }

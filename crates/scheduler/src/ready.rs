@@ -13,7 +13,7 @@ use std::{
 
 use control::{Added, QueuedUser, ReadyTask};
 use domain::{ModelName, TaskId, TaskStatus, metric};
-use task_state::TaskRecord;
+use task_state::{NewlyQueued, TaskRecord};
 
 use crate::{
     loops::{Next, PassError},
@@ -43,20 +43,40 @@ impl Worker {
             let tier = self.tenancy.tier_of(record.snapshot.user_id).await?;
             tasks.push(ready_task(record, tier.map_or(1, |tier| tier.weight)));
         }
-        if tasks.is_empty() {
-            return Ok(Counts::default());
-        }
-        let added = self.control.add_ready(&tasks).await?;
+        let added = self.add_tasks(&tasks).await?;
         let count = |what| added.iter().filter(|added| **added == what).count();
-        let counts = Counts { new: count(Added::New), full: count(Added::Full) };
-        if counts.new > 0 {
-            let mut models: Vec<&ModelName> = tasks.iter().map(|task| &task.model).collect();
-            models.dedup();
-            for model in models {
-                self.ring(model);
-            }
+        Ok(Counts { new: count(Added::New), full: count(Added::Full) })
+    }
+
+    /// Adds tasks and wakes the dispatch of the models for which some are new. Says what became of each.
+    pub(crate) async fn add_tasks(&self, tasks: &[ReadyTask]) -> Result<Vec<Added>, PassError> {
+        if tasks.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(counts)
+        let added = self.control.add_ready(tasks).await?;
+        let new = tasks.iter().zip(&added).filter(|(_, added)| **added == Added::New);
+        let mut models: Vec<&ModelName> = new.map(|(task, _)| &task.model).collect();
+        models.dedup();
+        for model in models {
+            self.ring(model);
+        }
+        Ok(added)
+    }
+
+    /// A task that was just made, as the queue wants it. What became of it since is found out when it is claimed.
+    pub(crate) async fn newly_ready(&self, task: &NewlyQueued) -> Result<ReadyTask, PassError> {
+        let tier = self.tenancy.tier_of(task.user).await?;
+        Ok(ReadyTask {
+            task: task.task,
+            model: task.model.clone(),
+            tenant: task.tenant,
+            user: task.user,
+            priority: priority(task.priority),
+            tenant_weight: tier.map_or(1, |tier| tier.weight),
+            created_ms: task.created_at.timestamp_millis(),
+            not_before_ms: 0,
+            next_attempt_no: 1,
+        })
     }
 
     /// Takes a task that ended while it was queued out of the ready queue. Failing is harmless: PostgreSQL refuses it
@@ -112,12 +132,16 @@ fn ready_task(record: &TaskRecord, tenant_weight: u32) -> ReadyTask {
         model: snapshot.model.clone(),
         tenant: snapshot.tenant_id,
         user: snapshot.user_id,
-        priority: u8::try_from(record.priority.clamp(0, 255)).unwrap_or_default(),
+        priority: priority(record.priority),
         tenant_weight,
         created_ms: snapshot.created_at.timestamp_millis(),
         not_before_ms: snapshot.not_before.map_or(0, |instant| instant.timestamp_millis()),
         next_attempt_no: snapshot.attempt_no + 1,
     }
+}
+
+fn priority(stored: i16) -> u8 {
+    u8::try_from(stored.clamp(0, 255)).unwrap_or_default()
 }
 
 /// How far the walk through each model's queued tasks has come.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bus::{Bus, ConsumerStatus, Topic};
 use catalogue::Catalogue;
 use control::Control;
-use domain::{TaskId, WorkerId, clock::SharedClock};
+use domain::{WorkerId, clock::SharedClock};
 use media::Media;
 use provider_adapter::Providers;
-use task_state::TaskState;
+use task_state::{NewlyQueued, TaskState};
 use tenancy::Tenancy;
 use tokio::{
     sync::{Notify, mpsc},
@@ -62,7 +62,7 @@ pub struct SchedulerParts {
 pub struct Scheduler {
     worker: Arc<Worker>,
     bus: Arc<dyn Bus>,
-    nudged: mpsc::Receiver<TaskId>,
+    nudged: mpsc::Receiver<NewlyQueued>,
     returned: mpsc::Receiver<Return>,
     shown: mpsc::Receiver<Figure>,
 }
@@ -176,7 +176,7 @@ fn spawn_loops(
     set: &mut JoinSet<()>,
     worker: &Arc<Worker>,
     bus: &Arc<dyn Bus>,
-    nudged: mpsc::Receiver<TaskId>,
+    nudged: mpsc::Receiver<NewlyQueued>,
 ) {
     for model in worker.catalogue.models() {
         let (worker, pump) = (worker.clone(), Arc::new(Pump::new(model.clone(), worker)));

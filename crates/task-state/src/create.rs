@@ -36,6 +36,32 @@ pub struct NewTask {
     pub traceparent: Option<String>,
 }
 
+/// What a scheduler has to know of a task that was just made, to queue it without reading it again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewlyQueued {
+    /// The task.
+    pub task: TaskId,
+    /// Its tenant.
+    pub tenant: TenantId,
+    /// Its owner.
+    pub user: UserId,
+    /// The model.
+    pub model: ModelName,
+    /// Higher goes first among one user's tasks.
+    pub priority: i16,
+    /// When PostgreSQL says that it was made.
+    pub created_at: DateTime<Utc>,
+}
+
+impl NewTask {
+    /// The same task after the commit of a transaction of the instant `now`.
+    #[must_use]
+    pub fn queued(&self, now: DateTime<Utc>) -> NewlyQueued {
+        let Self { task, tenant, user, ref model, priority, .. } = *self;
+        NewlyQueued { task, tenant, user, model: model.clone(), priority, created_at: now }
+    }
+}
+
 /// Makes the tasks with their holds, their inputs, their first event and their message to the scheduler, at the instant
 /// `now` that the transaction has read. `admission` holds exactly what was decided for these tasks.
 ///

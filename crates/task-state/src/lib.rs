@@ -41,7 +41,7 @@ pub use advance::{Expect, Move, MoveDetail, MoveError, MoveOutcome};
 pub use attempts::{AttemptKey, AttemptOutcome, OpenAttempt};
 pub use backlog::LiveSlot;
 pub use claim::{Claim, ClaimOutcome};
-pub use create::{NewTask, create};
+pub use create::{NewTask, NewlyQueued, create};
 pub use inbox::{
     BODY_BYTES_KEPT, Called, IgnoredBecause, NewProviderEvent, ReceiveError, Received, retire::retire_events,
 };
@@ -94,9 +94,19 @@ impl TaskState {
     /// Starts the gathering writers on the current runtime. They end when the last handle is dropped.
     #[must_use]
     pub fn new(pool: PgPool, control: Control, config: TaskStateConfig) -> Self {
+        Self::assemble(pool, control, config, read::ProcessCache::new())
+    }
+
+    /// A second one in the same process, with connections and writers of its own, which start on the current runtime.
+    /// What one of them writes the readers of both see at once.
+    #[must_use]
+    pub fn beside(&self, pool: PgPool, control: Control) -> Self {
+        Self::assemble(pool, control, self.shared.config.clone(), self.shared.cache.clone())
+    }
+
+    fn assemble(pool: PgPool, control: Control, config: TaskStateConfig, cache: read::ProcessCache) -> Self {
         let (writers, queues) = writer::Writers::new(config.writers);
         let projector = project::Projector::start(control.clone());
-        let cache = read::ProcessCache::new();
         let (inbox, waiting) = inbox::Inbox::new();
         let shared = Arc::new(Shared { pool, control, config, writers, inbox, cache, projector });
         for queue in queues {

@@ -41,6 +41,8 @@ impl Expiry<TaskId, Entry> for Lifetime {
     }
 }
 
+/// Cheap to clone; all clones are the same cache.
+#[derive(Clone)]
 pub(crate) struct ProcessCache(Cache<TaskId, Entry>);
 
 impl ProcessCache {

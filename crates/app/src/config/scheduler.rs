@@ -34,6 +34,8 @@ pub(crate) struct SchedulerSection {
     pub(crate) output_tries_max: u32,
     /// How long after its acceptance a job that runs is called RUNNING, in milliseconds.
     pub(crate) running_after_ms: u64,
+    /// How much less right to the CPU the scheduler's threads have than those that answer requests, 0 to 19.
+    pub(crate) nice: u8,
     /// The lag of the event loop above which the scheduler does less, in milliseconds.
     pub(crate) lag_ms_max: u64,
     /// Attempts under way when it does least.
@@ -75,6 +77,7 @@ impl Default for SchedulerSection {
             outputs_waiting_max: config.outputs_waiting_max,
             output_tries_max: config.output_tries_max,
             running_after_ms: millis(config.running_after),
+            nice: 5,
             lag_ms_max: millis(config.effort.lag_max),
             attempts_min: config.effort.attempts_min,
             gather_ms_max: millis(config.effort.gather_max),
@@ -105,6 +108,7 @@ impl SchedulerSection {
         ] {
             faults.require(seconds > 0, format!("scheduler.{key}"), "must be at least 1");
         }
+        faults.require(self.nice < 20, "scheduler.nice", "must be 0 to 19");
         faults.check("scheduler", self.to_scheduler().check());
     }
 

@@ -91,7 +91,8 @@ pub(crate) async fn demo(file: Option<&Path>, args: DemoArgs) -> anyhow::Result<
                 let env_file = place.write_private("env", &text)?;
                 let url = listeners.url()?;
                 let demo_key = listeners.is_loopback().then(|| seed.api_key.clone());
-                let platform = Platform::build(&config, &stores, &args.roles.roles, metrics, demo_key)?;
+                let platform =
+                    Platform::build(&config, &stores, &args.roles.roles, metrics, demo_key).await?;
                 announce::ready(args.json, &url, &seed, &services, &env_file)?;
                 platform.run(listeners, shutdown).await;
                 Ok(())

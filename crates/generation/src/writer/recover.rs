@@ -94,7 +94,8 @@ impl Writer {
     /// The task exists although its commit was not heard of.
     fn landed(&self, waiting: Waiting, record: &TaskRecord) {
         let body = answer::found(&record.snapshot, waiting.element.request.deadline_seconds);
-        self.answer(vec![waiting], vec![Verdict::Accepted { body }]);
+        let queued = waiting.element.new_task().queued(record.snapshot.created_at);
+        self.answer(vec![waiting], vec![Verdict::Accepted { body, queued }]);
     }
 
     /// One element in a transaction of its own.

@@ -42,7 +42,7 @@ async fn a_running_task_is_canceled_at_the_provider() {
     let world = World::with(Setting { duration: Duration::from_secs(600), ..Setting::default() }).await;
     let scheduler = world.scheduler("one");
     let task = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[task]);
+    world.nudge(&scheduler, &[task]).await;
     // Its first look comes after the poll interval, so RUNNING may not be seen before the cancel.
     world.until(task, TaskStatus::Running).await;
     world.cancel(task).await.unwrap();
@@ -70,7 +70,7 @@ async fn cancel_during_submit(action: Value) -> (World, TaskId) {
     let scheduler = world.scheduler("one");
     world.faults(json!([{"on": "submit", "action": action, "times": 1}])).await;
     let task = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[task]);
+    world.nudge(&scheduler, &[task]).await;
     world.until(task, TaskStatus::Scheduling).await;
     let record = world.cancel(task).await.unwrap();
     assert_eq!(record.snapshot.status, TaskStatus::Scheduling, "an intent, not an end");
@@ -114,7 +114,7 @@ async fn a_provider_that_never_answers_the_cancel_does_not_hold_the_user_up() {
     let scheduler = world.scheduler("one");
     world.faults(json!([{"on": "cancel", "action": {"status": 500}}])).await;
     let task = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[task]);
+    world.nudge(&scheduler, &[task]).await;
     world.until(task, TaskStatus::Running).await;
     world.cancel(task).await.unwrap();
     let record = world.until(task, TaskStatus::Canceled).await;
@@ -135,7 +135,7 @@ async fn an_intent_recorded_before_the_success_wins_over_it() {
     let scheduler = world.scheduler("one");
     world.faults(json!([{"on": "cancel", "action": {"status": 500}}])).await;
     let task = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[task]);
+    world.nudge(&scheduler, &[task]).await;
     world.until(task, TaskStatus::Running).await;
     world.cancel(task).await.unwrap();
     scheduler.nudge.cancel_requested(task);
@@ -152,7 +152,7 @@ async fn while_the_file_is_fetched_it_is_too_late() {
     let scheduler = world.scheduler("one");
     world.faults(json!([{"on": "output", "action": {"delay_ms": 1_000}, "times": 1}])).await;
     let task = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[task]);
+    world.nudge(&scheduler, &[task]).await;
     world.until(task, TaskStatus::PostProcessing).await;
     assert_eq!(world.cancel(task).await.unwrap_err(), Refusal::TooLate);
     world.until(task, TaskStatus::Succeeded).await;

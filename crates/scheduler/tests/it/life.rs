@@ -13,7 +13,7 @@ async fn a_task_becomes_a_stored_video_and_is_paid_for() {
     let world = World::new().await;
     let scheduler = world.scheduler("one");
     let task = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[task]);
+    world.nudge(&scheduler, &[task]).await;
     let record = world.until(task, TaskStatus::Succeeded).await;
 
     let asset = world.media.asset(record.snapshot.output_asset_id.unwrap()).await.unwrap().unwrap();
@@ -57,7 +57,7 @@ async fn a_refusal_that_may_pass_is_retried_after_the_pause_that_was_asked_for()
         .await;
     let started = std::time::Instant::now();
     let task = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[task]);
+    world.nudge(&scheduler, &[task]).await;
     let record = world.until(task, TaskStatus::Succeeded).await;
     assert!(started.elapsed().as_millis() >= 2_000, "{:?}", started.elapsed());
     assert_eq!((record.snapshot.attempt_no, record.snapshot.tries), (2, 1));
@@ -76,7 +76,7 @@ async fn what_can_never_succeed_fails_at_once_and_gives_the_credits_back() {
             "body": {"error": {"code": "moderated_input", "message": "no"}}}}]))
         .await;
     let task = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[task]);
+    world.nudge(&scheduler, &[task]).await;
     let record = world.until(task, TaskStatus::Failed).await;
     assert_eq!(record.snapshot.error_code, Some(ErrorCode::ModeratedInput));
     assert_eq!(world.stat("submits").await, 1);
@@ -93,7 +93,7 @@ async fn a_job_that_fails_is_tried_three_times() {
     let scheduler = world.scheduler("one");
     world.model("mock-fast", json!({"fail_rate": 1.0})).await;
     let task = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[task]);
+    world.nudge(&scheduler, &[task]).await;
     let record = world.until(task, TaskStatus::Failed).await;
     assert_eq!(record.snapshot.error_code, Some(ErrorCode::ProviderInternal));
     assert_eq!((record.snapshot.attempt_no, record.snapshot.tries), (3, 3));
@@ -109,7 +109,7 @@ async fn a_provider_that_stumbles_while_it_is_polled_loses_nothing() {
     let scheduler = world.scheduler("one");
     world.faults(json!([{"on": "poll", "action": {"status": 503}, "times": 3}])).await;
     let task = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[task]);
+    world.nudge(&scheduler, &[task]).await;
     let record = world.until(task, TaskStatus::Succeeded).await;
     assert_eq!(record.snapshot.tries, 0);
     world.quiet().await;
@@ -124,12 +124,12 @@ async fn a_job_is_lost_only_when_the_provider_says_so_twice() {
     // Once is a lagging replica.
     world.faults(json!([{"on": "poll", "action": {"status": 404}, "times": 1}])).await;
     let task = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[task]);
+    world.nudge(&scheduler, &[task]).await;
     world.until(task, TaskStatus::Succeeded).await;
 
     world.faults(json!([{"on": "poll", "action": {"status": 404}}])).await;
     let task = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[task]);
+    world.nudge(&scheduler, &[task]).await;
     let record = world.until(task, TaskStatus::Failed).await;
     assert_eq!(record.snapshot.error_code, Some(ErrorCode::ProviderLost));
     world.quiet().await;

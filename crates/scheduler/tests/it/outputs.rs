@@ -22,7 +22,7 @@ async fn half_a_file_and_an_error_page_are_fetched_again() {
         ]))
         .await;
     let task = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[task]);
+    world.nudge(&scheduler, &[task]).await;
     let record = world.until(task, TaskStatus::Succeeded).await;
     assert_eq!((record.snapshot.attempt_no, world.stat("outputs").await), (1, 3));
     world.quiet().await;
@@ -36,7 +36,7 @@ async fn a_link_that_has_expired_is_renewed() {
     let scheduler = world.scheduler("one");
     world.faults(json!([{"on": "output", "action": {"status": 410}, "times": 1}])).await;
     let task = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[task]);
+    world.nudge(&scheduler, &[task]).await;
     world.until(task, TaskStatus::Succeeded).await;
     scheduler.stop().await;
 }
@@ -47,7 +47,7 @@ async fn what_is_no_video_is_never_stored_and_never_charged() {
     let scheduler = world.scheduler("one");
     world.faults(json!([{"on": "output", "action": html()}])).await;
     let task = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[task]);
+    world.nudge(&scheduler, &[task]).await;
     let record = world.until(task, TaskStatus::Failed).await;
     assert_eq!(record.snapshot.error_code, Some(ErrorCode::BadOutput));
     assert_eq!(world.stat("outputs").await, 4);
@@ -65,10 +65,10 @@ async fn the_slot_is_free_while_the_file_is_still_fetched() {
     let scheduler = world.scheduler("one");
     world.faults(json!([{"on": "output", "action": {"delay_ms": 3_000}, "times": 1}])).await;
     let slow = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[slow]);
+    world.nudge(&scheduler, &[slow]).await;
     world.until(slow, TaskStatus::PostProcessing).await;
     let next = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[next]);
+    world.nudge(&scheduler, &[next]).await;
     world.until(next, TaskStatus::Succeeded).await;
     assert_eq!(world.record(slow).await.snapshot.status, TaskStatus::PostProcessing);
     world.until(slow, TaskStatus::Succeeded).await;
@@ -85,12 +85,12 @@ async fn nothing_new_is_submitted_while_outputs_wait_for_their_turn() {
     world.faults(json!([{"on": "output", "action": {"delay_ms": 1_500}, "times": 1}])).await;
     // One is being fetched and four wait: more than two.
     let first = world.submit(5, Order::default()).await;
-    scheduler.nudge.queued(&first);
+    world.nudge(&scheduler, &first).await;
     for task in &first {
         world.until(*task, TaskStatus::PostProcessing).await;
     }
     let next = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[next]);
+    world.nudge(&scheduler, &[next]).await;
     world.until(first[0], TaskStatus::Succeeded).await;
     world.ended(&first).await;
     world.until(next, TaskStatus::Succeeded).await;

@@ -153,7 +153,7 @@ async fn a_submit_under_way_at_shutdown_is_waited_for() {
     let first = world.scheduler("host:1:a");
     world.faults(json!([{"on": "submit", "action": {"delay_ms": 1_500}}])).await;
     let task = world.submit_one(Order::default()).await;
-    first.nudge.queued(&[task]);
+    world.nudge(&first, &[task]).await;
     world.until(task, TaskStatus::Scheduling).await;
     wait_until("the submit to be there", PATIENCE, || async { world.stat("submits").await == 1 }).await;
     first.stop().await;

@@ -27,8 +27,8 @@ async fn jobs_that_answer_no_look_slow_down_only_themselves() {
     let scheduler = world.scheduler("one");
     let stuck = world.submit(STUCK, Order { prompt: "stuck", ..Order::default() }).await;
     let well = world.submit(WELL, Order::default()).await;
-    scheduler.nudge.queued(&stuck);
-    scheduler.nudge.queued(&well);
+    world.nudge(&scheduler, &stuck).await;
+    world.nudge(&scheduler, &well).await;
     for record in world.ended(&well).await {
         assert_eq!(record.snapshot.status, TaskStatus::Succeeded);
     }

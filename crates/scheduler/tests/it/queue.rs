@@ -18,7 +18,7 @@ async fn a_user_of_the_free_tier_has_one_job_at_a_time_and_is_told_so() {
     let world = World::with(setting).await;
     let scheduler = world.scheduler("one");
     let tasks = world.submit(4, Order::default()).await;
-    scheduler.nudge.queued(&tasks);
+    world.nudge(&scheduler, &tasks).await;
     let wait = wait_for("a note on why a task waits", PATIENCE, || async {
         world.control.get_waits(&tasks).await.unwrap().into_iter().flatten().next()
     })
@@ -109,7 +109,7 @@ async fn a_paused_account_gets_nothing_until_it_is_resumed() {
     set_intent(&mut conn, &pause(&world, &subject)).await.unwrap();
     let scheduler = world.scheduler("one");
     let task = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[task]);
+    world.nudge(&scheduler, &[task]).await;
     passes(&scheduler.loops, "dispatch:mock-fast", 3).await;
     assert_eq!(world.stat("submits").await, 0);
     clear_intent(&mut conn, &subject).await.unwrap();
@@ -148,8 +148,8 @@ async fn fifty_jobs_that_hang_do_not_hold_up_the_others() {
         .await;
     let stuck = world.submit(50, Order { prompt: "stuck", ..Order::default() }).await;
     let well = world.submit(140, Order::default()).await;
-    scheduler.nudge.queued(&stuck);
-    scheduler.nudge.queued(&well);
+    world.nudge(&scheduler, &stuck).await;
+    world.nudge(&scheduler, &well).await;
     let started = std::time::Instant::now();
     let records = world.ended(&well).await;
     assert!(records.iter().all(|record| record.snapshot.status == TaskStatus::Succeeded));

@@ -16,7 +16,7 @@ async fn a_job_whose_answer_got_lost_is_adopted_and_never_made_twice() {
     let scheduler = world.scheduler("one");
     world.faults(json!([{"on": "submit", "action": {"drop": "after_accept"}, "times": 20}])).await;
     let tasks = world.submit(20, Order::default()).await;
-    scheduler.nudge.queued(&tasks);
+    world.nudge(&scheduler, &tasks).await;
     let records = world.ended(&tasks).await;
     for record in &records {
         assert_eq!((record.snapshot.status, record.snapshot.attempt_no), (TaskStatus::Succeeded, 1));
@@ -34,7 +34,7 @@ async fn a_submit_that_never_arrived_is_proved_absent_and_retried_once() {
     let scheduler = world.scheduler("one");
     world.faults(json!([{"on": "submit", "action": {"drop": "before_accept"}, "times": 3}])).await;
     let tasks = world.submit(3, Order::default()).await;
-    scheduler.nudge.queued(&tasks);
+    world.nudge(&scheduler, &tasks).await;
     for record in world.ended(&tasks).await {
         assert_eq!((record.snapshot.status, record.snapshot.attempt_no), (TaskStatus::Succeeded, 2));
         assert_eq!(record.snapshot.tries, 0, "nothing was refused");
@@ -58,7 +58,7 @@ async fn an_error_page_of_a_proxy_is_no_refusal() {
             .faults(json!([{"on": "submit", "action": {"status": status, "body": "oops"}, "times": 1}]))
             .await;
         let task = world.submit_one(Order::default()).await;
-        scheduler.nudge.queued(&[task]);
+        world.nudge(&scheduler, &[task]).await;
         let record = world.until(task, TaskStatus::Succeeded).await;
         assert!(world.events(task).await.contains(&Reconciling), "{status}");
         assert_eq!((record.snapshot.attempt_no, record.snapshot.tries), (2, 0), "{status}");
@@ -73,7 +73,7 @@ async fn an_answer_that_comes_too_late_is_in_doubt_and_its_job_adopted() {
     let scheduler = world.scheduler("one");
     world.faults(json!([{"on": "submit", "action": {"delay_ms": 1_500}, "times": 1}])).await;
     let task = world.submit_one(Order::default()).await;
-    scheduler.nudge.queued(&[task]);
+    world.nudge(&scheduler, &[task]).await;
     let record = world.until(task, TaskStatus::Succeeded).await;
     assert_eq!(record.snapshot.attempt_no, 1);
     assert_eq!((world.stat("submits").await, world.stat("max_live_by_task").await), (1, 1));
@@ -87,7 +87,7 @@ async fn without_a_look_up_the_deadline_decides_and_the_operator_is_told() {
     let scheduler = world.scheduler("one");
     world.faults(json!([{"on": "submit", "action": {"drop": "after_accept"}}])).await;
     let task = world.submit_one(Order { deadline_seconds: 1, ..Order::default() }).await;
-    scheduler.nudge.queued(&[task]);
+    world.nudge(&scheduler, &[task]).await;
     world.until(task, TaskStatus::Reconciling).await;
     let record = world.until(task, TaskStatus::Failed).await;
     assert_eq!(record.snapshot.error_code, Some(ErrorCode::Unconfirmed));

@@ -26,7 +26,9 @@ use provider_adapter::{
 use scheduler::{Loops, Nudge, Scheduler, SchedulerConfig, SchedulerParts};
 use serde_json::Value;
 use sqlx::postgres::PgPoolOptions;
-use task_state::{Expect, Move, MoveDetail, MoveOutcome, NewTask, TaskRecord, TaskState, TaskStateConfig};
+use task_state::{
+    Expect, Move, MoveDetail, MoveOutcome, NewTask, NewlyQueued, TaskRecord, TaskState, TaskStateConfig,
+};
 use tempfile::TempDir;
 use tenancy::{Tenancy, TenancyConfig};
 use testkit::{Proxy, TestDb, TestRedis, wait_for, wait_until};
@@ -420,6 +422,23 @@ impl World {
         .await
         .unwrap();
         ids
+    }
+
+    /// Tells a scheduler of tasks, as generation would after its commit.
+    pub(crate) async fn nudge(&self, scheduler: &Running, tasks: &[TaskId]) {
+        let records = self.task_state.records(tasks).await.unwrap();
+        let queued: Vec<_> = records
+            .iter()
+            .map(|record| NewlyQueued {
+                task: record.id(),
+                tenant: record.snapshot.tenant_id,
+                user: record.snapshot.user_id,
+                model: record.snapshot.model.clone(),
+                priority: record.priority,
+                created_at: record.snapshot.created_at,
+            })
+            .collect();
+        scheduler.nudge.queued(&queued);
     }
 
     pub(crate) async fn submit_one(&self, order: Order) -> TaskId {
