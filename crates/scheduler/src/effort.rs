@@ -7,9 +7,8 @@
 //! dispatches are gathered into larger batches, and how far apart the looks at jobs are.
 //!
 //! Overloaded means one of two things. The lag (of a short sleep, how much later than asked it ended) is above its limit.
-//! Or the loop never rests and more is accepted here than ends: then the cores are shared by accepting and by getting on,
-//! with hardly a lag to be seen, and what getting on takes the submits wait for. Where as much ends as is accepted, whoever
-//! submits is served best by getting on.
+//! Or the loop has no CPU to spare and more is accepted in this process than ends: what getting on takes, the submits wait
+//! for. Where as much ends as is accepted, whoever submits is served best by getting on.
 
 use std::{
     sync::atomic::{AtomicU32, AtomicUsize, Ordering},
@@ -26,9 +25,9 @@ use crate::worker::Worker;
 const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 /// Samples that are judged together, by their median: one late wake-up is no load.
 const SAMPLES: usize = 9;
-/// What a lag above the limit leaves of the effort, in percent.
-const DECREASE_TO: u32 = 75;
-/// What a lag well below the limit adds, in thousandths of the whole.
+/// What an overload leaves of the effort, in percent.
+const DECREASE_TO: u32 = 70;
+/// What a loop without one adds, in thousandths of the whole.
 const INCREASE_BY: u32 = 60;
 /// No look waits longer than this for want of effort: long pauses cost nothing.
 const STRETCH_MAX: Duration = Duration::from_secs(1);
@@ -36,10 +35,12 @@ const STRETCH_MAX: Duration = Duration::from_secs(1);
 const WHOLE: u32 = 1_000;
 /// A loop that rests less than the other part of the time never rests.
 const BUSY: f64 = 0.85;
-/// This many times as many tasks accepted as ended are a flood,
-const FLOOD_TIMES: usize = 2;
+/// So many per cent of the tasks that ended accepted in the same time are a flood,
+const FLOOD_PERCENT: usize = 140;
 /// if they are at least so many between two judgements.
 const FLOOD_MIN: usize = 32;
+/// With more than this the effort does not rise yet.
+const BALANCE_PERCENT: usize = 110;
 
 /// The bounds of the effort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,8 +59,8 @@ impl Default for EffortConfig {
     fn default() -> Self {
         Self {
             lag_max: Duration::from_millis(8),
-            attempts_min: 128,
-            gather_max: Duration::from_millis(25),
+            attempts_min: 192,
+            gather_max: Duration::from_millis(60),
             look_stretch_max: 4,
         }
     }
@@ -88,10 +89,14 @@ struct Load {
 }
 
 impl Load {
-    fn is_flood(&self) -> bool {
-        self.busy > BUSY
-            && self.accepted >= FLOOD_MIN
-            && self.accepted >= self.finished.saturating_mul(FLOOD_TIMES)
+    /// Whether the loop wants CPU that it does not get: it never rests, or it is late although it does.
+    fn is_starved(&self, lag_max: Duration) -> bool {
+        self.busy > BUSY || self.lag > lag_max / 2
+    }
+
+    fn accepts_more_than(&self, percent: usize) -> bool {
+        self.accepted >= FLOOD_MIN
+            && self.accepted.saturating_mul(100) >= self.finished.saturating_mul(percent)
     }
 }
 
@@ -139,13 +144,14 @@ impl Effort {
 
     /// Follows the load. Whether the effort has changed.
     fn follow(&self, load: Load) -> bool {
-        let before = self.level();
-        let after = if load.lag > self.config.lag_max || load.is_flood() {
+        let (before, lag_max) = (self.level(), self.config.lag_max);
+        let starved = load.is_starved(lag_max);
+        let after = if load.lag > lag_max || (starved && load.accepts_more_than(FLOOD_PERCENT)) {
             before * DECREASE_TO / 100
-        } else if load.lag < self.config.lag_max / 2 {
-            (before + INCREASE_BY).min(WHOLE)
-        } else {
+        } else if starved && load.accepts_more_than(BALANCE_PERCENT) {
             before
+        } else {
+            (before + INCREASE_BY).min(WHOLE)
         };
         self.level.store(after, Ordering::Relaxed);
         after != before
@@ -225,12 +231,15 @@ mod tests {
         let effort = Effort::new(EffortConfig::default(), 1_024);
         let flood = Load { busy: 0.97, accepted: 700, finished: 60, ..IDLE };
         assert!(!effort.follow(Load { busy: 0.5, ..flood }), "there is CPU for both");
-        assert!(!effort.follow(Load { finished: 500, ..flood }), "as much ends as comes");
+        assert!(!effort.follow(Load { finished: 700, ..flood }), "as much ends as comes");
         assert!(!effort.follow(Load { accepted: 20, finished: 0, ..flood }), "a handful is no flood");
         for _ in 0..100 {
             effort.follow(flood);
         }
-        assert_eq!(effort.attempts(), 128);
+        assert_eq!(effort.attempts(), EffortConfig::default().attempts_min);
+        assert!(!effort.follow(Load { finished: 600, ..flood }), "not yet over");
+        let late = Load { lag: EffortConfig::default().lag_max * 3 / 4, busy: 0.3, ..flood };
+        assert!(!effort.follow(late), "a loop that rests between large batches is starved all the same");
         assert!(effort.follow(Load { accepted: 0, ..flood }), "afterwards what has piled up is worked off");
     }
 
@@ -246,7 +255,6 @@ mod tests {
         assert_eq!(effort.attempts(), config.attempts_min);
         assert_eq!(effort.gather(), config.gather_max);
         assert_eq!(effort.stretch(Duration::from_millis(50)), Duration::from_millis(200));
-        assert!(!effort.follow(lagging(config.lag_max * 3 / 4)), "between the bounds it stays");
         for _ in 0..100 {
             effort.follow(IDLE);
         }
