@@ -28,7 +28,7 @@ const SAMPLES: usize = 9;
 /// What an overload leaves of the effort, in percent.
 const DECREASE_TO: u32 = 70;
 /// What a loop without one adds, in thousandths of the whole.
-const INCREASE_BY: u32 = 60;
+const INCREASE_BY: u32 = 80;
 /// No look waits longer than this for want of effort: long pauses cost nothing.
 const STRETCH_MAX: Duration = Duration::from_secs(1);
 /// The whole effort.
@@ -40,7 +40,9 @@ const FLOOD_PERCENT: usize = 140;
 /// if they are at least so many between two judgements.
 const FLOOD_MIN: usize = 32;
 /// With more than this the effort does not rise yet.
-const BALANCE_PERCENT: usize = 110;
+const BALANCE_PERCENT: usize = 115;
+/// How much of a count comes from the last judgement's, in percent: some dozen tasks come and end by chance.
+const KEPT: usize = 80;
 
 /// The bounds of the effort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +60,7 @@ pub struct EffortConfig {
 impl Default for EffortConfig {
     fn default() -> Self {
         Self {
-            lag_max: Duration::from_millis(8),
+            lag_max: Duration::from_millis(20),
             attempts_min: 192,
             gather_max: Duration::from_millis(60),
             look_stretch_max: 4,
@@ -78,7 +80,7 @@ pub(crate) struct Effort {
     finished: AtomicUsize,
 }
 
-/// What the loop was like between two judgements.
+/// What the loop was like between two judgements; the counts are smoothed.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     lag: Duration,
@@ -91,7 +93,7 @@ struct Load {
 impl Load {
     /// Whether the loop wants CPU that it does not get: it never rests, or it is late although it does.
     fn is_starved(&self, lag_max: Duration) -> bool {
-        self.busy > BUSY || self.lag > lag_max / 2
+        self.busy > BUSY || self.lag > lag_max / 4
     }
 
     fn accepts_more_than(&self, percent: usize) -> bool {
@@ -188,6 +190,10 @@ impl Busyness {
 pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
     let mut samples = Vec::with_capacity(SAMPLES);
     let mut busyness = Busyness::new();
+    let (mut accepted, mut finished) = (0, 0);
+    let smoothed = |before: usize, new: &AtomicUsize| {
+        (before * KEPT + new.swap(0, Ordering::Relaxed) * (100 - KEPT)) / 100
+    };
     while !shutdown.is_cancelled() {
         let began_at = Instant::now();
         tokio::time::sleep(SAMPLE_EVERY).await;
@@ -198,12 +204,9 @@ pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
             continue;
         }
         samples.sort_unstable();
-        let load = Load {
-            lag: samples[SAMPLES / 2],
-            busy: busyness.since_last(),
-            accepted: worker.effort.accepted.swap(0, Ordering::Relaxed),
-            finished: worker.effort.finished.swap(0, Ordering::Relaxed),
-        };
+        accepted = smoothed(accepted, &worker.effort.accepted);
+        finished = smoothed(finished, &worker.effort.finished);
+        let load = Load { lag: samples[SAMPLES / 2], busy: busyness.since_last(), accepted, finished };
         samples.clear();
         let changed = worker.effort.follow(load);
         if changed {

@@ -20,7 +20,10 @@ use domain::{
     task::{Event, TaskState as State},
 };
 use pg::PgError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
 
 use crate::{
     Shared,
@@ -35,6 +38,12 @@ use crate::{
 const BATCH: usize = 128;
 /// Moves that may wait per writer. Askers beyond wait for room: back-pressure, not memory.
 const QUEUE: usize = 4_096;
+
+/// Settling takes the locks of accounts, and so does accepting. After each batch of ends their writer rests this many times
+/// as long as the batch took, so that submits to a busy account wait for settlements at most a quarter of the time,
+const REST_TIMES: u32 = 3;
+/// and at most so long: the next batch is all the larger.
+const REST_MAX: Duration = Duration::from_millis(50);
 
 /// A move that waits to be written.
 struct Asked {
@@ -60,15 +69,18 @@ pub(crate) struct Writers {
 }
 
 /// The receiving end of one writer.
-pub(crate) struct Queue(mpsc::Receiver<Message>);
+pub(crate) struct Queue {
+    receiver: mpsc::Receiver<Message>,
+    rests: bool,
+}
 
 impl Writers {
     /// `count` writers of steps, and one of ends.
     pub(crate) fn new(count: usize) -> (Self, Vec<Queue>) {
         let (ends, last) = mpsc::channel(QUEUE);
         let (steps, mut queues): (Vec<_>, Vec<_>) =
-            (0..count.max(1)).map(|_| mpsc::channel(QUEUE)).map(|(s, r)| (s, Queue(r))).unzip();
-        queues.push(Queue(last));
+            (0..count.max(1)).map(|_| mpsc::channel(QUEUE)).map(|(s, r)| (s, Queue::of_steps(r))).unzip();
+        queues.push(Queue { receiver: last, rests: true });
         (Self { steps, ends, gather_us: AtomicU64::new(0) }, queues)
     }
 
@@ -131,10 +143,17 @@ const fn may_end(event: &Event) -> bool {
     }
 }
 
+impl Queue {
+    const fn of_steps(receiver: mpsc::Receiver<Message>) -> Self {
+        Self { receiver, rests: false }
+    }
+}
+
 /// Runs one writer until its last sender is gone.
 pub(crate) fn spawn(shared: Weak<Shared>, queue: Queue) {
     tokio::spawn(async move {
-        let Queue(mut receiver) = queue;
+        let Queue { mut receiver, rests } = queue;
+        let mut rested_at = Instant::now();
         let mut inbox = Vec::with_capacity(BATCH);
         let mut pending: VecDeque<Asked> = VecDeque::new();
         let mut flushes: Vec<oneshot::Sender<()>> = Vec::new();
@@ -149,8 +168,9 @@ pub(crate) fn spawn(shared: Weak<Shared>, queue: Queue) {
             }
             if let Some(shared) = shared.upgrade() {
                 let gather = Duration::from_micros(shared.writers.gather_us.load(Ordering::Relaxed));
-                if !gather.is_zero() {
-                    tokio::time::sleep(gather).await;
+                let begin_at = rested_at.max(Instant::now() + gather);
+                if begin_at > Instant::now() {
+                    tokio::time::sleep_until(begin_at).await;
                     while inbox.len() + pending.len() < BATCH
                         && let Ok(message) = receiver.try_recv()
                     {
@@ -166,7 +186,12 @@ pub(crate) fn spawn(shared: Weak<Shared>, queue: Queue) {
             }
             // Senders hold the handle, so as long as there is a message there is one.
             let Some(shared) = shared.upgrade() else { return };
+            let begun_at = Instant::now();
             write_batch(&shared, take_distinct(&mut pending)).await;
+            if rests {
+                let ended_at = Instant::now();
+                rested_at = ended_at + ((ended_at - begun_at) * REST_TIMES).min(REST_MAX);
+            }
         }
     });
 }

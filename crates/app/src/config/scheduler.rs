@@ -77,7 +77,7 @@ impl Default for SchedulerSection {
             outputs_waiting_max: config.outputs_waiting_max,
             output_tries_max: config.output_tries_max,
             running_after_ms: millis(config.running_after),
-            nice: 10,
+            nice: 5,
             lag_ms_max: millis(config.effort.lag_max),
             attempts_min: config.effort.attempts_min,
             gather_ms_max: millis(config.effort.gather_max),
