@@ -100,8 +100,9 @@ impl Worker {
                 let page = self.task_state.queued_of_user(*tenant, *user, model, after, REFILL).await?;
                 let counts = self.add_ready(page.iter().filter(|record| !out.contains(&record.id()))).await?;
                 after = next_page(&page, REFILL);
-                // A full queue remembers that there is more. A page that brought nothing was all claimed or there.
-                if counts.full > 0 || counts.new > 0 || after.is_none() {
+                // A full queue remembers that there is more; one with room left must not forget those after this page,
+                // most of which may be out for dispatch.
+                if counts.full > 0 || after.is_none() {
                     break;
                 }
             }
