@@ -62,6 +62,27 @@ async fn more_tasks_of_one_user_than_the_queue_holds_are_fetched_as_it_drains() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_of_one_user_is_never_forgotten_without_the_reconciler() {
+    let mut setting = Setting { slots: 1_000, duration: Duration::from_millis(50), ..Setting::default() };
+    setting.scheduler.pass_interval = Duration::from_secs(3_600);
+    setting.scheduler.ready_after = Duration::from_secs(3_600);
+    let world = World::with(setting).await;
+    let scheduler = world.scheduler("one");
+    let mut tasks = Vec::new();
+    // In crowds, so that most of each find no room among the heads and most of a page is out for dispatch.
+    for _ in 0..6 {
+        let crowd = world.submit(150, Order::default()).await;
+        world.nudge(&scheduler, &crowd).await;
+        tasks.extend(crowd);
+    }
+    for record in world.ended(&tasks).await {
+        assert_eq!(record.snapshot.status, TaskStatus::Succeeded);
+    }
+    assert_eq!(world.stat("max_live_by_task").await, 1);
+    scheduler.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_dead_scheduler_had_popped_does_not_hold_up_the_rest() {
     let mut setting = Setting { duration: Duration::from_millis(50), ..Setting::default() };
     // The reconciler alone would bring a hundred tasks of one user per pass.
