@@ -22,6 +22,7 @@ for i = 2, #ARGV, 3 do
   if held and attempt(held) < attempt(record) then
     redis.call('ZREM', P .. 'claimed', task)
     take_out(task, tenant, user)
+    redis.call('DEL', P .. 'k:' .. task)
     held = false
   end
   local there = held

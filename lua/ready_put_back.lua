@@ -9,6 +9,7 @@
 --
 -- Why          The turn is given back, but at most so far that the tenant (or user) goes once before the next one: turns
 --              that many workers held at the same time must not let one tenant run ahead of another that came meanwhile.
+--              A late word about an attempt says nothing of the next one, which somebody else may have popped by now.
 
 local now = clock_ms()
 
@@ -38,7 +39,9 @@ local returned = 0
 for i = 2, #ARGV, 4 do
   local task, record, how, number = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3])
   local tenant, user, score, weight = fields(record)
-  if redis.call('ZREM', P .. 'claimed', task) == 1 and redis.call('EXISTS', P .. 'k:' .. task) == 1 then
+  local held = redis.call('GET', P .. 'k:' .. task)
+  local later = held and attempt(held) > attempt(record)
+  if not later and redis.call('ZREM', P .. 'claimed', task) == 1 and held then
     give_back(P .. 'active', tenant, tenant_key(tenant), math.ceil(UNIT / weight))
     give_back(tenant_key(tenant) .. ':users', user, user_key(tenant, user), UNIT)
     redis.call('SET', P .. 'k:' .. task, record, 'PX', KEEP)

@@ -173,6 +173,29 @@ test("a send that waits for its next try is not sent in the name of who connects
   expect(fake.tasks.size).toBe(0);
 });
 
+test("a token that comes after its user has left changes nothing", async ({ page, fake, open, watch }) => {
+  watch.expects(status(404), status(401));
+  fake.demo = false;
+  await open();
+  await connect(page);
+  await expect(page.locator(".price-wait")).toHaveText("Starts at once.");
+  fake.on("GET /tasks", (seen) => (seen.headers.authorization === "Bearer avt_1" ? problem(401, "unauthenticated") : undefined));
+  let late: (() => void) | undefined;
+  const answered = new Promise<void>((resolve) => (late = resolve));
+  fake.on("POST /browser-tokens", () => {
+    setTimeout(() => late?.(), 900);
+    return { status: 201, delayMs: 800, body: { token: "avt_late", expires_at: new Date(Date.now() + 900_000).toISOString(), user_id: "user_1", scopes: ["read", "write"] } };
+  }, 1);
+  await page.getByRole("link", { name: "Tasks" }).first().click();
+  await expect.poll(() => fake.asked("POST /browser-tokens").length).toBe(2);
+  await page.getByRole("button", { name: "Menu" }).click();
+  await page.getByRole("button", { name: "Disconnect" }).click();
+  await answered;
+  await page.evaluate(() => fetch("/models").then(() => undefined));
+  await expect(page.getByRole("heading", { name: "Connect" })).toBeVisible();
+  expect(fake.seen.filter((seen) => seen.headers.authorization === "Bearer avt_late")).toEqual([]);
+});
+
 test("the theme is chosen, kept, and applied before the first paint", async ({ page, open }) => {
   await page.emulateMedia({ colorScheme: "light" });
   await open();

@@ -14,7 +14,7 @@ use fetch::Fetch;
 use ledger::Ledger;
 use media::{LinkKeys, Media, MediaConfig};
 use operator::Operator;
-use pg::PgPool;
+use pg::{PgConfig, PgPool};
 use provider_adapter::{Provider, Providers, mock::MockProvider};
 use task_state::TaskState;
 use tenancy::Tenancy;
@@ -35,7 +35,7 @@ pub(crate) struct Stores {
     pub(crate) media: Media,
     pub(crate) task_state: TaskState,
     pub(crate) operator: Operator,
-    /// The queue. One per process, so that those who fill it and those who empty it hear each other.
+    /// The queue. One per event loop; whoever fills it tells the scheduler of its process by a nudge.
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) clock: SharedClock,
 }
@@ -48,7 +48,7 @@ impl Stores {
     pub(crate) async fn open(config: &Config) -> anyhow::Result<Self> {
         let pool = pg::connect(&config.database.to_pg()).await.context("cannot reach PostgreSQL")?;
         pg::check_schema(&pool).await?;
-        let control = control(config)?;
+        let control = Control::new(control_config(config))?;
         let tenancy = Tenancy::new(pool.clone(), config.tenancy.to_tenancy(&config.tiers))?;
         Ok(Self {
             catalogue: Catalogue::new(config.to_catalogue(), pool.clone())?,
@@ -65,16 +65,22 @@ impl Stores {
     }
 
     /// The same owners for another event loop of this process, to be called there: with connections and writers of its
-    /// own, so that neither loop waits for the other one's turn to read an answer. Caches and the queue are shared.
+    /// own, so that neither loop waits for the other one's turn to read an answer: a connection belongs to the loop that
+    /// opened it. What readers see at once of what was written, and the breakers before Redis, are the same.
     ///
     /// # Errors
     /// When PostgreSQL cannot be reached.
     pub(crate) async fn beside(&self, config: &Config) -> anyhow::Result<Self> {
-        let pool = pg::connect(&config.database.to_pg()).await.context("cannot reach PostgreSQL")?;
-        let control = control(config)?;
+        let max_connections = config.scheduler.max_connections;
+        let options = PgConfig { max_connections, ..config.database.to_pg() };
+        let pool = pg::connect(&options).await.context("cannot reach PostgreSQL")?;
+        let control = self.control.beside(control_config(config))?;
         Ok(Self {
+            catalogue: Catalogue::new(config.to_catalogue(), pool.clone())?,
             media: media(config, &pool)?,
             task_state: self.task_state.beside(pool.clone(), control.clone()),
+            bus: bus::connect(&config.queue.url, pool.clone())?,
+            tenancy: Tenancy::new(pool.clone(), config.tenancy.to_tenancy(&config.tiers))?,
             pool,
             control,
             ..self.clone()
@@ -82,10 +88,10 @@ impl Stores {
     }
 }
 
-fn control(config: &Config) -> anyhow::Result<Control> {
+fn control_config(config: &Config) -> ControlConfig {
     // A new slot is vouched for as long as a lease lasts: from then on its owner renews both.
     let slot_vouch = config.scheduler.to_scheduler().lease;
-    Ok(Control::new(ControlConfig { slot_vouch, ..config.redis.to_control() })?)
+    ControlConfig { slot_vouch, ..config.redis.to_control() }
 }
 
 fn media(config: &Config, pool: &PgPool) -> anyhow::Result<Media> {

@@ -211,19 +211,21 @@ impl Platform {
 
         generation.drain().await;
         stop_claiming.cancel();
-        if let Some((running, own, work)) = scheduling {
+        let mut work = None;
+        if let Some((running, own, its_loop)) = scheduling {
             if let Err(error) = running.await {
                 tracing::error!(%error, "the scheduler ended by a panic");
             }
             own.task_state.drain().await;
             own.pool.close().await;
-            drop(work);
+            work = Some(its_loop);
         }
         stores.task_state.drain().await;
         background.cancel();
         tasks.close();
         tasks.wait().await;
         stores.pool.close().await;
+        drop(work);
         tracing::info!("stopped");
     }
 }

@@ -7,11 +7,14 @@
 
 use std::io;
 
-use rustix::process::setpriority_process;
+use rustix::process::{getpriority_process, setpriority_process};
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     task::JoinHandle,
 };
+
+/// The least right to the CPU there is.
+const NICE_MAX: i32 = 19;
 
 /// Runs until it is dropped; what is still under way then ends where it stands.
 pub(crate) struct WorkLoop(Option<Runtime>);
@@ -23,8 +26,10 @@ impl WorkLoop {
     /// When the threads cannot be started.
     pub(crate) fn start(nice: u8) -> io::Result<Self> {
         let yielding = move || {
-            // Zero names the calling thread. A system that refuses this only shares less well.
-            if let Err(error) = setpriority_process(None, i32::from(nice)) {
+            // None names the calling thread. A system that refuses this only shares less well.
+            let lowered = getpriority_process(None)
+                .and_then(|before| setpriority_process(None, (before + i32::from(nice)).min(NICE_MAX)));
+            if let Err(error) = lowered {
                 tracing::debug!(%error, "a thread of the scheduler has the usual priority");
             }
         };

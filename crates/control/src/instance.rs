@@ -38,7 +38,7 @@ pub(crate) type Answer = Result<Value, ControlError>;
 pub(crate) struct Server {
     name: &'static str,
     pool: bb8::Pool<Manager>,
-    breaker: Breaker,
+    breaker: Arc<Breaker>,
     loader: Loader,
     response_limit: Duration,
     /// That it is away: every call that was under way finds it out.
@@ -46,7 +46,17 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// A server with a breaker of its own.
     pub(crate) fn new(instance: Instance, config: &ControlConfig) -> Result<Self, ConfigError> {
+        Self::with(instance, config, Arc::new(Breaker::new(config.breaker_failures, config.breaker_pause)))
+    }
+
+    /// The same server for another event loop: other connections behind the same breaker.
+    pub(crate) fn beside(&self, instance: Instance, config: &ControlConfig) -> Result<Self, ConfigError> {
+        Self::with(instance, config, Arc::clone(&self.breaker))
+    }
+
+    fn with(instance: Instance, config: &ControlConfig, breaker: Arc<Breaker>) -> Result<Self, ConfigError> {
         let info = config.connection(instance)?;
         let inner = RedisConnectionManager::new(info).map_err(|_| ConfigError::Url {
             name: instance.name(),
@@ -64,7 +74,7 @@ impl Server {
         Ok(Self {
             name: instance.name(),
             pool,
-            breaker: Breaker::new(config.breaker_failures, config.breaker_pause),
+            breaker,
             loader: Loader::default(),
             response_limit: config.response_limit,
             complaints: Complaints::new(),
@@ -102,7 +112,12 @@ impl Server {
             match self.pipeline(chunk).await {
                 Ok(more) => answers.extend(more),
                 Err(error) if answers.is_empty() => return Err(error),
-                Err(error) => answers.extend(chunk.iter().map(|_| Err(error.clone()))),
+                // The rest was not sent, and would only wait as long in vain.
+                Err(error) => {
+                    answers.extend(chunk.iter().map(|_| Err(error.clone())));
+                    answers.resize_with(calls.len(), || Err(ControlError::Unavailable));
+                    break;
+                }
             }
         }
         Ok(answers)

@@ -102,6 +102,25 @@ impl Control {
         })))
     }
 
+    /// The same instances for another event loop of this process, to be called there: other connections, the same breakers,
+    /// so that whoever asks for the health hears what both loops have met.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn beside(&self, config: ControlConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let Inner { cache, control, realtime, keys, .. } = &*self.0;
+        Ok(Self(Arc::new(Inner {
+            cache: cache.beside(Instance::Cache, &config)?,
+            control: control.beside(Instance::Control, &config)?,
+            realtime: realtime.beside(Instance::Realtime, &config)?,
+            gatherer: Gatherer::new(config.gather_waiting_max),
+            subscriptions: Subscriptions::new(keys.clone(), &config)?,
+            slot_vouch: config.slot_vouch,
+            keys: keys.clone(),
+        })))
+    }
+
     /// The control instance's own time in milliseconds since 1970: the clock that decides every expiry here.
     ///
     /// # Errors

@@ -176,15 +176,13 @@ impl Writer {
                 accepted.push(queued.clone());
             }
             let outcome = outcome(element.task, verdict);
-            if let Ok(submitted) = &outcome {
-                if let Some(key) = &element.key {
-                    let answer = StoredAnswer {
-                        status: submitted.status,
-                        body: submitted.body.clone(),
-                        fingerprint: hex::encode(key.fingerprint),
-                    };
-                    answers.push((element.tenant, key.replay_key(element.user), answer));
-                }
+            if let (Ok(submitted), Some(key)) = (&outcome, &element.key) {
+                let answer = StoredAnswer {
+                    status: submitted.status,
+                    body: submitted.body.clone(),
+                    fingerprint: hex::encode(key.fingerprint),
+                };
+                answers.push((element.tenant, key.replay_key(element.user), answer));
             }
             waiting.tell(outcome);
         }

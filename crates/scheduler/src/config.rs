@@ -101,7 +101,7 @@ impl SchedulerConfig {
             ("outputs_max", self.outputs_max == 0),
             ("output_tries_max", self.output_tries_max == 0),
             ("lag_max", self.effort.lag_max.is_zero()),
-            ("attempts_min", self.effort.attempts_min == 0),
+            ("starts_per_second_min", self.effort.starts_per_second_min == 0),
             ("look_stretch_max", self.effort.look_stretch_max == 0),
         ] {
             if zero {

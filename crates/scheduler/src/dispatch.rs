@@ -131,8 +131,10 @@ impl Pump {
         }
         let releases = bell.releases();
         let owned = worker.holdings.len() + self.under_way.load(Ordering::SeqCst);
-        let room = worker.effort.attempts().saturating_sub(owned).min(worker.places.available_permits());
-        let want = self.want.load(Ordering::Relaxed).min(room);
+        let room =
+            worker.config.worker_attempts_max.saturating_sub(owned).min(worker.places.available_permits());
+        let max = worker.config.dispatch_batch_max;
+        let want = self.want.load(Ordering::Relaxed).min(room).min(worker.effort.starts(max));
         if want == 0 {
             // The next place that is freed rings.
             return Ok(Next::Timer);
@@ -144,7 +146,6 @@ impl Pump {
         }
         let count = popped.tasks.len();
         let out = popped.tasks.iter().map(|task| task.task).collect();
-        let max = worker.config.dispatch_batch_max;
         self.want.store(if count >= want { want.saturating_mul(2).min(max) } else { max }, Ordering::Relaxed);
         if count > 0 {
             self.under_way.fetch_add(count, Ordering::SeqCst);

@@ -3,7 +3,7 @@
 //! Accepting a task and getting on with tasks share one event loop, and accepting goes first: whoever submits waits for
 //! an answer, a queued task waits anyway. The effort follows the state of the loop like the window of a congested
 //! connection: down by a factor while it is overloaded, up by a step while its lag is well below the limit. Three things
-//! follow from the effort, none of them ever to zero: how many attempts are under way at once, how long moves and
+//! follow from the effort, none of them ever to zero: how many tasks are started in a second, how long moves and
 //! dispatches are gathered into larger batches, and how far apart the looks at jobs are.
 //!
 //! Overloaded means one of two things. The lag (of a short sleep, how much later than asked it ended) is above its limit.
@@ -49,8 +49,10 @@ const KEPT: usize = 80;
 pub struct EffortConfig {
     /// The lag of the event loop above which the effort falls.
     pub lag_max: Duration,
-    /// Attempts under way at the least effort; at the whole it is the worker's own limit.
-    pub attempts_min: usize,
+    /// Tasks of a model started in a second at the least effort; at the whole as many as there is room for. What is under
+    /// way costs little, starting and ending do: so the pace is limited, not the number, and no place stays empty
+    /// for long where jobs take minutes.
+    pub starts_per_second_min: usize,
     /// How long moves and dispatches are gathered at the least effort; at the whole they never wait for company.
     pub gather_max: Duration,
     /// How many times as far apart looks at jobs are at the least effort.
@@ -61,7 +63,7 @@ impl Default for EffortConfig {
     fn default() -> Self {
         Self {
             lag_max: Duration::from_millis(20),
-            attempts_min: 192,
+            starts_per_second_min: 330,
             gather_max: Duration::from_millis(60),
             look_stretch_max: 4,
         }
@@ -72,7 +74,6 @@ impl Default for EffortConfig {
 #[derive(Debug)]
 pub(crate) struct Effort {
     config: EffortConfig,
-    attempts_max: usize,
     /// In thousandths.
     level: AtomicU32,
     /// Tasks accepted in this process since the last judgement, and tasks that its attempts ended.
@@ -103,10 +104,9 @@ impl Load {
 }
 
 impl Effort {
-    pub(crate) fn new(config: EffortConfig, attempts_max: usize) -> Self {
+    pub(crate) fn new(config: EffortConfig) -> Self {
         Self {
             config,
-            attempts_max,
             level: AtomicU32::new(WHOLE),
             accepted: AtomicUsize::new(0),
             finished: AtomicUsize::new(0),
@@ -127,10 +127,12 @@ impl Effort {
         self.level.load(Ordering::Relaxed)
     }
 
-    /// Attempts that may be under way now.
-    pub(crate) fn attempts(&self) -> usize {
-        let min = self.config.attempts_min.min(self.attempts_max);
-        min + (self.attempts_max - min) * self.level() as usize / WHOLE as usize
+    /// How many tasks one dispatch may start now, of at most so many; it comes after each [`gather`](Self::gather).
+    pub(crate) fn starts(&self, batch_max: usize) -> usize {
+        let gather_ms = usize::try_from(self.config.gather_max.as_millis()).unwrap_or(usize::MAX);
+        let per_gather = self.config.starts_per_second_min.saturating_mul(gather_ms) / 1_000;
+        let least = per_gather.clamp(1, batch_max.max(1));
+        least + (batch_max.max(1) - least) * self.level() as usize / WHOLE as usize
     }
 
     /// How long callers are gathered now.
@@ -231,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_flood_on_a_loop_that_never_rests_lowers_the_effort_and_a_balance_does_not() {
-        let effort = Effort::new(EffortConfig::default(), 1_024);
+        let effort = Effort::new(EffortConfig::default());
         let flood = Load { busy: 0.97, accepted: 700, finished: 60, ..IDLE };
         assert!(!effort.follow(Load { busy: 0.5, ..flood }), "there is CPU for both");
         assert!(!effort.follow(Load { finished: 700, ..flood }), "as much ends as comes");
@@ -239,7 +241,7 @@ mod tests {
         for _ in 0..100 {
             effort.follow(flood);
         }
-        assert_eq!(effort.attempts(), EffortConfig::default().attempts_min);
+        assert_eq!(effort.starts(128), 19, "330 a second in dispatches 60 ms apart");
         assert!(!effort.follow(Load { finished: 600, ..flood }), "not yet over");
         let late = Load { lag: EffortConfig::default().lag_max * 3 / 4, busy: 0.3, ..flood };
         assert!(!effort.follow(late), "a loop that rests between large batches is starved all the same");
@@ -249,25 +251,19 @@ mod tests {
     #[test]
     fn effort_falls_with_lag_never_to_nothing_and_comes_back() {
         let config = EffortConfig::default();
-        let effort = Effort::new(config, 1_024);
-        assert_eq!((effort.attempts(), effort.gather()), (1_024, Duration::ZERO));
+        let effort = Effort::new(config);
+        assert_eq!((effort.starts(128), effort.gather()), (128, Duration::ZERO));
         assert_eq!(effort.stretch(Duration::from_millis(50)), Duration::from_millis(50));
         for _ in 0..100 {
             effort.follow(lagging(config.lag_max * 2));
         }
-        assert_eq!(effort.attempts(), config.attempts_min);
+        assert_eq!(effort.starts(128), 19);
+        assert_eq!(effort.starts(4), 4, "never more than a batch");
         assert_eq!(effort.gather(), config.gather_max);
         assert_eq!(effort.stretch(Duration::from_millis(50)), Duration::from_millis(200));
         for _ in 0..100 {
             effort.follow(IDLE);
         }
-        assert_eq!((effort.attempts(), effort.gather()), (1_024, Duration::ZERO));
-    }
-
-    #[test]
-    fn a_worker_smaller_than_the_least_effort_keeps_its_own_limit() {
-        let effort = Effort::new(EffortConfig::default(), 4);
-        effort.follow(lagging(Duration::from_secs(1)));
-        assert_eq!(effort.attempts(), 4);
+        assert_eq!((effort.starts(128), effort.gather()), (128, Duration::ZERO));
     }
 }

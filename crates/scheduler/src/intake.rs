@@ -90,8 +90,11 @@ pub(crate) async fn run(worker: &Worker, mut queued: mpsc::Receiver<NewlyQueued>
                 if count == 0 {
                     return;
                 }
-                worker.recent.remember(batch.iter().map(|task| task.task));
                 let result = queue(worker, &mut crowded, &batch).await;
+                // Only then may their messages be passed over.
+                if result.is_ok() {
+                    worker.recent.remember(batch.iter().map(|task| task.task));
+                }
                 if let Err(error) = &result {
                     tracing::debug!(%error, "nudged tasks were not queued; their messages or the reconciler will");
                 }
@@ -112,9 +115,12 @@ impl Crowded {
             let user = (task.model.clone(), task.user);
             if *added != Added::Full {
                 self.0.remove(&user);
-            } else if self.0.len() < CROWDED_MAX {
-                self.0.insert(user);
+                continue;
             }
+            if self.0.len() >= CROWDED_MAX {
+                self.0.clear();
+            }
+            self.0.insert(user);
         }
     }
 

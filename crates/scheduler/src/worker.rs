@@ -115,7 +115,7 @@ impl Worker {
                 .map(|model| (model.name.clone(), Bell::default()))
                 .collect(),
             places: Arc::new(Semaphore::new(parts.config.worker_attempts_max)),
-            effort: Effort::new(parts.config.effort, parts.config.worker_attempts_max),
+            effort: Effort::new(parts.config.effort),
             outputs: Outputs::new(parts.config.outputs_max),
             health: ProviderHealth::default(),
             callbacks: CallbackTrust::default(),

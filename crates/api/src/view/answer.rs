@@ -16,8 +16,8 @@ use crate::{live::LiveFacts, problem::Problem, view::task::TaskView};
 
 /// How long an ended task's answer is kept.
 const KEPT_FOR: Duration = Duration::from_secs(1);
-/// How many are kept; one has as many bytes as its prompt and a thousand more.
-const KEPT_MAX: u64 = 10_000;
+/// How much text is kept, in bytes; one has as many as its prompt and a thousand more.
+const KEPT_BYTES_MAX: u64 = 16 << 20;
 
 /// The text of an answer, apart from its link, and its tag.
 #[derive(Debug)]
@@ -50,6 +50,12 @@ impl Answer {
         &self.etag
     }
 
+    /// What it takes of the room for kept answers, in bytes.
+    fn weight(&self) -> u32 {
+        let behind = self.link.as_ref().map_or(0, |(_, behind)| behind.len());
+        u32::try_from(self.text.len() + behind + 256).unwrap_or(u32::MAX)
+    }
+
     /// The whole text, with a link made now.
     pub(crate) fn text(&self, sign: impl FnOnce(AssetId) -> String) -> Bytes {
         match &self.link {
@@ -68,7 +74,8 @@ pub(crate) struct EndedAnswers(Cache<(TaskId, i32, Option<i64>), Arc<Answer>>);
 
 impl EndedAnswers {
     pub(crate) fn new() -> Self {
-        Self(Cache::builder().max_capacity(KEPT_MAX).time_to_live(KEPT_FOR).build())
+        let cache = Cache::builder().weigher(|_, answer: &Arc<Answer>| answer.weight());
+        Self(cache.max_capacity(KEPT_BYTES_MAX).time_to_live(KEPT_FOR).build())
     }
 
     /// The answer about an ended task at `now`.

@@ -34,12 +34,14 @@ pub(crate) struct SchedulerSection {
     pub(crate) output_tries_max: u32,
     /// How long after its acceptance a job that runs is called RUNNING, in milliseconds.
     pub(crate) running_after_ms: u64,
+    /// Connections to PostgreSQL, beside those of the process's other roles.
+    pub(crate) max_connections: u32,
     /// How much less right to the CPU the scheduler's threads have than those that answer requests, 0 to 19.
     pub(crate) nice: u8,
     /// The lag of the event loop above which the scheduler does less, in milliseconds.
     pub(crate) lag_ms_max: u64,
-    /// Attempts under way when it does least.
-    pub(crate) attempts_min: usize,
+    /// Tasks started in a second when it does least.
+    pub(crate) starts_per_second_min: usize,
     /// How long moves and dispatches are gathered then, in milliseconds.
     pub(crate) gather_ms_max: u64,
     /// How many times as far apart looks at jobs are then.
@@ -77,9 +79,10 @@ impl Default for SchedulerSection {
             outputs_waiting_max: config.outputs_waiting_max,
             output_tries_max: config.output_tries_max,
             running_after_ms: millis(config.running_after),
+            max_connections: 20,
             nice: 5,
             lag_ms_max: millis(config.effort.lag_max),
-            attempts_min: config.effort.attempts_min,
+            starts_per_second_min: config.effort.starts_per_second_min,
             gather_ms_max: millis(config.effort.gather_max),
             look_stretch_max: config.effort.look_stretch_max,
             backoff_ms: millis(config.backoff.first),
@@ -108,6 +111,7 @@ impl SchedulerSection {
         ] {
             faults.require(seconds > 0, format!("scheduler.{key}"), "must be at least 1");
         }
+        faults.require(self.max_connections >= 8, "scheduler.max_connections", "must be at least 8");
         faults.require(self.nice < 20, "scheduler.nice", "must be 0 to 19");
         faults.check("scheduler", self.to_scheduler().check());
     }
@@ -131,7 +135,7 @@ impl SchedulerSection {
             running_after: Duration::from_millis(self.running_after_ms),
             effort: EffortConfig {
                 lag_max: Duration::from_millis(self.lag_ms_max),
-                attempts_min: self.attempts_min,
+                starts_per_second_min: self.starts_per_second_min,
                 gather_max: Duration::from_millis(self.gather_ms_max),
                 look_stretch_max: self.look_stretch_max,
             },

@@ -284,9 +284,14 @@ async fn a_task_that_went_back_is_added_although_its_claim_was_never_ended() {
     assert_eq!(corner.control.queue_depths(&[model()]).await, Ok(vec![1]));
     // Somebody who read the task before that comes too late.
     assert_eq!(corner.control.add_ready(&[popped]).await, Ok(vec![Added::Already]));
-    let third = ReadyTask { next_attempt_no: again.next_attempt_no + 1, ..again };
+    let third = ReadyTask { next_attempt_no: again.next_attempt_no + 1, ..again.clone() };
     add(&corner.control, std::slice::from_ref(&third)).await;
     assert_eq!(corner.control.queue_depths(&[model()]).await, Ok(vec![1]), "it waits once, as it is now");
+    assert_eq!(pop(&corner.control, 9).await, std::slice::from_ref(&third));
+    // A late word about the attempt before says nothing of the one that is claimed now.
+    corner.control.put_back(&[(again, Park::Head)]).await.unwrap();
+    assert!(pop(&corner.control, 9).await.is_empty());
+    corner.control.put_back(&[(third.clone(), Park::Head)]).await.unwrap();
     assert_eq!(pop(&corner.control, 9).await, [third]);
 }
 

@@ -52,7 +52,8 @@ impl Control {
     /// per instance. A crash before it is healed by the snapshots' expiry and the streams' own reads.
     ///
     /// # Errors
-    /// When cache or realtime cannot be reached; the other one was written all the same.
+    /// When not all snapshots were set: they may be set again by [`set_snapshots`](Self::set_snapshots). The changes were
+    /// told all the same, or could not be, which the streams' own reads make up for: they are not to be told again.
     pub async fn project(&self, projections: &[Projection]) -> Result<(), ControlError> {
         let snapshots = projections.iter().map(|projection| {
             let change = &projection.change;
@@ -60,8 +61,10 @@ impl Control {
         });
         // The snapshot first, so that whoever hears of the change reads it; a failed cache must not silence the channel.
         let cached = self.0.cache.calls_as::<bool>(snapshots.collect()).await;
-        let published = self.publish_all(projections.iter().map(|projection| &projection.change)).await;
+        if let Err(error) = self.publish_all(projections.iter().map(|projection| &projection.change)).await {
+            tracing::debug!(%error, tasks = projections.len(), "changes were not told");
+        }
         count(metric::CACHE_SET, cached?.into_iter().filter(|set| *set).count());
-        published
+        Ok(())
     }
 }

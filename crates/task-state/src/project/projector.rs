@@ -1,9 +1,8 @@
 //! The queue between commits and Redis, so that a slow Redis slows down no commit.
 //!
 //! It holds one projection of a task at most, the latest: when Redis is behind, versions in between are left out, which
-//! nobody misses, since readers want the latest and streams read what they told last from PostgreSQL. What Redis did not
-//! take is sent again, unless something newer waits by then; a reader would otherwise see the version before it until
-//! that expires.
+//! nobody misses, since readers want the latest and streams read what they told last from PostgreSQL. Snapshots that Redis
+//! did not take are set again for as long as the version before them may stand there; changes are told once.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -13,15 +12,19 @@ use std::{
 
 use control::{Control, Projection};
 use domain::TaskId;
-use tokio::{sync::Notify, time::sleep};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
 
 /// Tasks whose projections may wait; those of more are dropped.
 const WAITING_MAX: usize = 4_096;
 /// Projections sent together.
 const BATCH_MAX: usize = 128;
-/// The pause after Redis did not take a batch; it doubles while that lasts.
-const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// The pause before snapshots are set again.
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// For how long: by then the version before has expired, but for a task that had ended.
+const AGAIN_FOR: Duration = Duration::from_secs(12);
 
 /// Hands projections to the task that sends them, which ends with this value.
 pub(crate) struct Projector(Arc<Shared>);
@@ -94,34 +97,60 @@ impl Waiting {
 }
 
 async fn run(shared: Arc<Shared>, control: Control) {
-    let mut pause = PAUSE_MIN;
+    let mut again = Again::default();
     loop {
         let (batch, closed) = {
             let mut waiting = shared.waiting();
             (waiting.take(), waiting.closed)
         };
-        if batch.is_empty() {
-            if closed {
-                return;
+        if !batch.is_empty() {
+            if let Err(error) = control.project(&batch).await {
+                tracing::debug!(%error, tasks = batch.len(), "snapshots were not set and will be again");
+                again.put(batch, Instant::now());
             }
+        } else if closed {
+            return;
+        } else if let Some(at) = again.due {
+            if timeout_at(at, shared.news.notified()).await.is_err() {
+                again.send(&control).await;
+            }
+        } else {
             shared.news.notified().await;
-            continue;
         }
-        match control.project(&batch).await {
-            Ok(()) => pause = PAUSE_MIN,
-            Err(error) => {
-                tracing::debug!(%error, tasks = batch.len(), "projections wait: Redis did not take them");
-                if closed {
-                    return;
-                }
-                {
-                    let mut waiting = shared.waiting();
-                    batch.into_iter().for_each(|projection| waiting.put(projection));
-                }
-                sleep(pause).await;
-                pause = (pause * 2).min(PAUSE_MAX);
-            }
+    }
+}
+
+/// Snapshots that Redis did not take.
+#[derive(Default)]
+struct Again {
+    snapshots: VecDeque<(Instant, Projection)>,
+    due: Option<Instant>,
+}
+
+impl Again {
+    fn put(&mut self, batch: Vec<Projection>, now: Instant) {
+        let room = WAITING_MAX.saturating_sub(self.snapshots.len());
+        self.snapshots.extend(batch.into_iter().take(room).map(|projection| (now + AGAIN_FOR, projection)));
+        self.due.get_or_insert(now + AGAIN_AFTER);
+    }
+
+    /// What is still worth setting, at most a batch of it. An older version than the one there is refused by Redis.
+    fn take(&mut self, now: Instant) -> Vec<(Instant, Projection)> {
+        self.snapshots.retain(|(until, _)| *until > now);
+        self.snapshots.drain(..self.snapshots.len().min(BATCH_MAX)).collect()
+    }
+
+    async fn send(&mut self, control: &Control) {
+        let batch = self.take(Instant::now());
+        let snapshots: Vec<_> = batch
+            .iter()
+            .map(|(_, Projection { json, ttl, change })| (change.task, change.version, json.clone(), *ttl))
+            .collect();
+        if let Err(error) = control.set_snapshots(&snapshots).await {
+            tracing::debug!(%error, tasks = snapshots.len(), "snapshots were not set again yet");
+            self.snapshots.extend(batch);
         }
+        self.due = (!self.snapshots.is_empty()).then(|| Instant::now() + AGAIN_AFTER);
     }
 }
 
@@ -161,7 +190,7 @@ mod tests {
         assert!(waiting.take().is_empty());
         waiting.put(projection(one, 5));
         waiting.put(projection(one, 4));
-        assert_eq!(versions(&waiting.take()), [(one, 5)], "what comes back does not replace what is newer");
+        assert_eq!(versions(&waiting.take()), [(one, 5)]);
     }
 
     #[test]
@@ -172,5 +201,17 @@ mod tests {
         }
         assert_eq!(waiting.take().len(), BATCH_MAX);
         assert_eq!(waiting.latest.len(), WAITING_MAX - BATCH_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_redis_did_not_take_is_kept_as_long_as_it_is_worth_it_and_bounded() {
+        let mut again = Again::default();
+        let now = Instant::now();
+        again.put((0..WAITING_MAX + 5).map(|_| projection(TaskId::generate(), 2)).collect(), now);
+        assert_eq!(again.due, Some(now + AGAIN_AFTER));
+        assert_eq!(again.take(now + AGAIN_AFTER).len(), BATCH_MAX);
+        assert_eq!(again.snapshots.len(), WAITING_MAX - BATCH_MAX);
+        assert!(again.take(now + AGAIN_FOR).is_empty());
+        assert!(again.snapshots.is_empty());
     }
 }

@@ -35,6 +35,8 @@ export const mayCreate = computed(() => session.value?.scopes.includes("write") 
 let key: string | null = null;
 let renewal: ReturnType<typeof setTimeout> | undefined;
 let renewing: Promise<boolean> | null = null;
+/** Counts who came and went: a token that was asked for before that is nobody's any more. */
+let comings = 0;
 
 export const token = (): string | null => session.peek()?.token ?? null;
 
@@ -51,6 +53,7 @@ export async function start(): Promise<void> {
 
 /** Swaps a pasted key for a token. */
 export async function connect(pasted: string): Promise<Problem | "silent" | null> {
+  comings += 1;
   const answer = await mint(pasted);
   if (answer.kind === "ok") {
     key = pasted;
@@ -61,6 +64,7 @@ export async function connect(pasted: string): Promise<Problem | "silent" | null
 
 /** Forgets token and key. The draft stays. */
 export function disconnect(): void {
+  comings += 1;
   key = null;
   clearTimeout(renewal);
   stored.write(null);
@@ -75,9 +79,11 @@ export function renew(): Promise<boolean> {
 }
 
 async function renewOnce(): Promise<boolean> {
+  const begun = comings;
   const demo = session.peek()?.demo ?? false;
   if (key === null && !demo) return end();
   const answer = await mint(key);
+  if (begun !== comings) return false;
   if (answer.kind === "ok") return true;
   // The old token may still be good; only a plain no ends the session.
   if (answer.kind === "refused" && answer.problem.status < 500 && answer.problem.status !== 429) return end();
@@ -94,9 +100,11 @@ function end(): false {
 
 async function mint(bearer: string | null): Promise<Answer<BrowserToken>> {
   const body = { ttl_seconds: TTL_SECONDS, scopes: ["read", "write"] };
+  const asked = comings;
   const answer = bearer
     ? await request<BrowserToken>("/browser-tokens", bearer, { method: "POST", body })
     : await request<BrowserToken>("/demo-token", null, { method: "POST" });
+  if (asked !== comings) return { kind: "silent" };
   if (answer.kind === "ok") {
     const { token, expires_at, scopes, user_id } = answer.body;
     adopt({ token, user: user_id, expiresAt: Date.parse(expires_at), scopes, demo: bearer === null });
