@@ -25,11 +25,12 @@ impl WorkLoop {
     /// # Errors
     /// When the threads cannot be started.
     pub(crate) fn start(nice: u8) -> io::Result<Self> {
+        // None names the calling thread. Threads inherit from whoever starts them, which is often one of these: so the target
+        // is decided once, here.
+        let target = (getpriority_process(None)? + i32::from(nice)).min(NICE_MAX);
         let yielding = move || {
-            // None names the calling thread. A system that refuses this only shares less well.
-            let lowered = getpriority_process(None)
-                .and_then(|before| setpriority_process(None, (before + i32::from(nice)).min(NICE_MAX)));
-            if let Err(error) = lowered {
+            // A system that refuses this only shares less well.
+            if let Err(error) = setpriority_process(None, target) {
                 tracing::debug!(%error, "a thread of the scheduler has the usual priority");
             }
         };
