@@ -85,7 +85,7 @@ impl Default for ApiConfig {
             body_seconds_max: 10,
             request_seconds_max: 35,
             in_flight_max: 4_096,
-            store_in_flight_max: 32,
+            store_in_flight_max: 20,
             store_wait_ms_max: 1_000,
             ip: Some(Bucket::per_second(2_000, 4_000)),
             ip_window: Some(IpWindow { limit: 20_000, window_ms: 10_000 }),

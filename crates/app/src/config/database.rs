@@ -30,7 +30,7 @@ impl Default for DatabaseConfig {
         let millis = |limit: Duration| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         Self {
             url: StoreUrl::default(),
-            max_connections: 40,
+            max_connections: 26,
             acquire_ms_max: millis(limits.acquire_timeout),
             statement_ms_max: millis(limits.statement_timeout),
             lock_ms_max: millis(limits.lock_timeout),

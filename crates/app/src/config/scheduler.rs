@@ -79,7 +79,7 @@ impl Default for SchedulerSection {
             outputs_waiting_max: config.outputs_waiting_max,
             output_tries_max: config.output_tries_max,
             running_after_ms: millis(config.running_after),
-            max_connections: 20,
+            max_connections: 14,
             nice: 5,
             lag_ms_max: millis(config.effort.lag_max),
             starts_per_second_min: config.effort.starts_per_second_min,
