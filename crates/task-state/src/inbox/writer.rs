@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use domain::metric;
+use domain::{complaints::Complaints, metric};
 use pg::PgError;
 use tokio::sync::{mpsc, oneshot};
 
@@ -63,14 +63,20 @@ async fn write(shared: &Shared, batch: Vec<Asked>) {
             }
         }
         Err(PgError::Unavailable(cause)) => {
-            tracing::warn!(error = %cause, callbacks = events.len(), "callbacks are turned away: PostgreSQL is away");
+            static AWAY: Complaints = Complaints::new();
+            if let Some(silent) = AWAY.complain(std::time::Instant::now()) {
+                tracing::warn!(error = %cause, callbacks = events.len(), silent, "callbacks are turned away: PostgreSQL is away");
+            }
             for answer in answers {
                 let _ = answer.send(Err(PgError::Unavailable(sqlx::Error::PoolTimedOut).into()));
             }
         }
         // A bad element refuses only itself, and what was stored although the answer to COMMIT was lost is a repetition.
         Err(error) => {
-            tracing::warn!(%error, callbacks = events.len(), "a batch of callbacks is stored one by one");
+            static TROUBLE: Complaints = Complaints::new();
+            if let Some(silent) = TROUBLE.complain(std::time::Instant::now()) {
+                tracing::warn!(%error, callbacks = events.len(), silent, "a batch of callbacks is stored one by one");
+            }
             for (event, answer) in events.iter().zip(answers) {
                 let outcome = store(shared, Arc::from([event.clone()])).await;
                 let outcome = outcome.map_err(ReceiveError::from).and_then(|mut one| {
