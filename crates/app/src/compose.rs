@@ -49,19 +49,8 @@ impl Stores {
         let pool = pg::connect(&config.database.to_pg()).await.context("cannot reach PostgreSQL")?;
         pg::check_schema(&pool).await?;
         let control = Control::new(control_config(config))?;
-        let tenancy = Tenancy::new(pool.clone(), config.tenancy.to_tenancy(&config.tiers))?;
-        Ok(Self {
-            catalogue: Catalogue::new(config.to_catalogue(), pool.clone())?,
-            ledger: Ledger::new(pool.clone()),
-            media: media(config, &pool)?,
-            task_state: TaskState::new(pool.clone(), control.clone(), config.scheduler.to_task_state()),
-            bus: bus::connect(&config.queue.url, pool.clone())?,
-            operator: Operator::new(pool.clone(), tenancy.clone()),
-            clock: Arc::new(SystemClock),
-            pool,
-            control,
-            tenancy,
-        })
+        let task_state = TaskState::new(pool.clone(), control.clone(), config.scheduler.to_task_state());
+        Self::assemble(config, pool, control, task_state)
     }
 
     /// The same owners for another event loop of this process, to be called there: with connections and writers of its
@@ -75,15 +64,28 @@ impl Stores {
         let options = PgConfig { max_connections, ..config.database.to_pg() };
         let pool = pg::connect(&options).await.context("cannot reach PostgreSQL")?;
         let control = self.control.beside(control_config(config))?;
+        let task_state = self.task_state.beside(pool.clone(), control.clone());
+        Self::assemble(config, pool, control, task_state)
+    }
+
+    fn assemble(
+        config: &Config,
+        pool: PgPool,
+        control: Control,
+        task_state: TaskState,
+    ) -> anyhow::Result<Self> {
+        let tenancy = Tenancy::new(pool.clone(), config.tenancy.to_tenancy(&config.tiers))?;
         Ok(Self {
             catalogue: Catalogue::new(config.to_catalogue(), pool.clone())?,
+            ledger: Ledger::new(pool.clone()),
             media: media(config, &pool)?,
-            task_state: self.task_state.beside(pool.clone(), control.clone()),
             bus: bus::connect(&config.queue.url, pool.clone())?,
-            tenancy: Tenancy::new(pool.clone(), config.tenancy.to_tenancy(&config.tiers))?,
+            operator: Operator::new(pool.clone(), tenancy.clone()),
+            clock: Arc::new(SystemClock),
             pool,
             control,
-            ..self.clone()
+            tenancy,
+            task_state,
         })
     }
 }

@@ -185,7 +185,7 @@ impl Platform {
         let tasks = TaskTracker::new();
         tasks.spawn(roles::gauges::run(stores.clone(), health, progress, background.clone()));
         let stop_claiming = CancellationToken::new();
-        let scheduling = scheduling.map(|Scheduling { scheduler, stores: own, work }| {
+        let mut scheduling = scheduling.map(|Scheduling { scheduler, stores: own, work }| {
             tasks.spawn(roles::retire::run(stores.clone(), background.clone()));
             tasks.spawn(roles::drift::run(stores.clone(), background.clone()));
             (work.spawn(scheduler.run(stop_claiming.clone())), own, work)
@@ -211,21 +211,20 @@ impl Platform {
 
         generation.drain().await;
         stop_claiming.cancel();
-        let mut work = None;
-        if let Some((running, own, its_loop)) = scheduling {
+        if let Some((running, own, _)) = &mut scheduling {
             if let Err(error) = running.await {
                 tracing::error!(%error, "the scheduler ended by a panic");
             }
             own.task_state.drain().await;
             own.pool.close().await;
-            work = Some(its_loop);
         }
         stores.task_state.drain().await;
         background.cancel();
         tasks.close();
         tasks.wait().await;
         stores.pool.close().await;
-        drop(work);
+        // Its loop ends last: nobody may be left waiting for it.
+        drop(scheduling);
         tracing::info!("stopped");
     }
 }

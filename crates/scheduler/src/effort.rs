@@ -1,8 +1,8 @@
 //! How hard the scheduler works: less while the process answers late.
 //!
-//! Accepting a task and getting on with tasks share one event loop, and accepting goes first: whoever submits waits for
-//! an answer, a queued task waits anyway. The effort follows the state of the loop like the window of a congested
-//! connection: down by a factor while it is overloaded, up by a step while its lag is well below the limit. Three things
+//! Accepting tasks and getting on with them share the machine, and accepting goes first: whoever submits waits for an
+//! answer, a queued task waits anyway. The effort follows the state of the scheduler's event loop like the window of a
+//! congested connection: down by a factor while it is overloaded, else up by a step. Three things
 //! follow from the effort, none of them ever to zero: how many tasks are started in a second, how long moves and
 //! dispatches are gathered into larger batches, and how far apart the looks at jobs are.
 //!

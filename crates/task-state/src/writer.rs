@@ -77,10 +77,13 @@ pub(crate) struct Queue {
 impl Writers {
     /// `count` writers of steps, and one of ends.
     pub(crate) fn new(count: usize) -> (Self, Vec<Queue>) {
-        let (ends, last) = mpsc::channel(QUEUE);
-        let (steps, mut queues): (Vec<_>, Vec<_>) =
-            (0..count.max(1)).map(|_| mpsc::channel(QUEUE)).map(|(s, r)| (s, Queue::of_steps(r))).unzip();
-        queues.push(Queue { receiver: last, rests: true });
+        let queue = |rests| {
+            let (sender, receiver) = mpsc::channel(QUEUE);
+            (sender, Queue { receiver, rests })
+        };
+        let (steps, mut queues): (Vec<_>, Vec<_>) = (0..count.max(1)).map(|_| queue(false)).unzip();
+        let (ends, last) = queue(true);
+        queues.push(last);
         (Self { steps, ends, gather_us: AtomicU64::new(0) }, queues)
     }
 
@@ -140,12 +143,6 @@ const fn may_end(event: &Event) -> bool {
         | Event::DeadlinePassed
         | Event::OutputPublished { .. }
         | Event::OutputFailed => true,
-    }
-}
-
-impl Queue {
-    const fn of_steps(receiver: mpsc::Receiver<Message>) -> Self {
-        Self { receiver, rests: false }
     }
 }
 
