@@ -1,14 +1,14 @@
 //! One transaction for a slice of submits: a fixed number of statements, one verdict per element in arrival order.
 //!
-//! Keys are reserved first, then accounts, grants and open counts are locked, every element is decided in memory
-//! against the locked figures, and what was decided is written. (An UPDATE over joined rows would touch an account
+//! Keys are reserved first, then accounts, grants and open counts are locked, both in one round trip; every element is
+//! decided in memory against the locked figures, and what was decided is written. (An UPDATE over joined rows would touch an account
 //! once however many elements name it.) The order of the locks is that of the first migration.
 
 use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use domain::{AccountId, TaskId, TenantId, UserId, principal::Role};
-use ledger::{Admission, Funds, OpenCounts, Subject};
+use ledger::{Admission, AdmissionLocks, LockedRow, Subject};
 use pg::{PgConnection, PgError};
 use task_state::{NewTask, NewlyQueued};
 use tenancy::{
@@ -86,21 +86,22 @@ pub(crate) async fn write(
     elements: &[Arc<Element>],
     now: DateTime<Utc>,
 ) -> Result<Vec<Verdict>, Failed> {
-    let mut verdicts = reserve(conn, elements, now).await?;
+    let all: Vec<&Element> = elements.iter().map(|element| &**element).collect();
+    let access = project_access(conn, &all).await?;
+    let (mut verdicts, mut admission) = open(conn, &all, now).await?;
 
-    let fresh: Vec<usize> = (0..elements.len()).filter(|place| verdicts[*place].is_none()).collect();
-    let candidates: Vec<&Element> = fresh.iter().map(|place| &*elements[*place]).collect();
-    let Decided { admission, refusals } = decide(conn, &candidates).await?;
-
-    let mut tasks = Vec::with_capacity(candidates.len());
+    let mut tasks = Vec::with_capacity(elements.len());
     let mut refused_keys = Vec::new();
-    for ((place, element), refusal) in fresh.into_iter().zip(candidates).zip(refusals) {
-        verdicts[place] = Some(match refusal {
-            Some(error) => {
+    for ((element, access), verdict) in all.into_iter().zip(access).zip(&mut verdicts) {
+        if verdict.is_some() {
+            continue;
+        }
+        *verdict = Some(match element.admit(access, &mut admission) {
+            Err(error) => {
                 refused_keys.extend(element.key_ref());
                 Verdict::Refused(error)
             }
-            None => {
+            Ok(()) => {
                 let task = element.new_task();
                 let queued = task.queued(now);
                 tasks.push(task);
@@ -114,12 +115,12 @@ pub(crate) async fn write(
     Ok(verdicts.into_iter().flatten().collect())
 }
 
-/// Reserves the keys. None for the elements that go on.
-async fn reserve(
+/// Reserves the keys and locks what the elements touch. No verdict for the elements that go on.
+async fn open(
     conn: &mut PgConnection,
-    elements: &[Arc<Element>],
+    elements: &[&Element],
     now: DateTime<Utc>,
-) -> Result<Vec<Option<Verdict>>, Failed> {
+) -> Result<(Vec<Option<Verdict>>, Admission), Failed> {
     let mut verdicts = vec![None; elements.len()];
     let keyed: Vec<usize> = (0..elements.len()).filter(|place| elements[*place].key.is_some()).collect();
     let answers: Vec<(String, String)> =
@@ -128,13 +129,12 @@ async fn reserve(
         .iter()
         .zip(&answers)
         .filter_map(|(place, (subject, body))| {
-            let element = &elements[*place];
+            let element = elements[*place];
             let fingerprint = element.key.as_ref()?.fingerprint;
             Some(NewKey { key: element.key_ref()?, fingerprint, subject, status: answer::ACCEPTED, body })
         })
         .collect();
-    let reserved =
-        idempotency::reserve(conn, &keys).await.map_err(|error| Failed { at: Step::Reserve, error })?;
+    let (reserved, admission) = reserve_and_lock(conn, &keys, locks(elements)).await?;
     for (place, outcome) in keyed.into_iter().zip(reserved) {
         verdicts[place] = match outcome {
             Reserved::Fresh => None,
@@ -142,32 +142,82 @@ async fn reserve(
             Reserved::Mismatch => Some(Verdict::Refused(SubmitError::IdempotencyMismatch)),
         };
     }
-    Ok(verdicts)
+    Ok((verdicts, admission))
 }
 
-/// Decisions against locked figures, not yet written.
-pub(crate) struct Decided {
-    pub(crate) admission: Admission,
-    /// One per element: why it is refused, or none.
-    pub(crate) refusals: Vec<Option<SubmitError>>,
+/// Reserves the keys and then takes the locks, in one round trip. Where some key is not free, what stands there is read
+/// after it; the locks are those of all elements then, which is more than needed and no harm.
+async fn reserve_and_lock(
+    conn: &mut PgConnection,
+    keys: &[NewKey<'_>],
+    locks: AdmissionLocks,
+) -> Result<(Vec<Reserved>, Admission), Failed> {
+    let columns = idempotency::Columns::of(keys);
+    let rows = sqlx::query!(
+        r#"SELECT r.reserved AS "reserved!", l.what AS "what?", l.id AS "id?", l.owner AS "owner?",
+                  l.available AS "available?", l.held AS "held?", l.priority AS "priority?",
+                  l.expires_at AS "expires_at?"
+           FROM tenancy_reserve_keys($1, $2, $3, $4, $5, $6, $7) AS r (reserved)
+           -- The locks need nothing of the keys; naming them puts the keys first.
+           LEFT JOIN LATERAL ledger_lock_admission(CASE WHEN r.reserved >= 0 THEN $8::uuid[] END, $9, $10) AS l ON TRUE"#,
+        &columns.users,
+        &columns.routes as &[&str],
+        &columns.keys as &[&str],
+        &columns.fingerprints as &[&[u8]],
+        &columns.subjects as &[&str],
+        &columns.statuses,
+        &columns.bodies as &[&str],
+        &locks.accounts,
+        &locks.kinds,
+        &locks.subjects
+    )
+    .fetch_all(&mut *conn)
+    .await
+    .map_err(|error| {
+        let error = PgError::from(error);
+        let at = if error.arose_in("tenancy_reserve_keys") { Step::Reserve } else { Step::Elsewhere };
+        Failed { at, error }
+    })?;
+    let free = rows.first().map_or(0, |row| row.reserved);
+    let locked = rows.into_iter().filter_map(|row| {
+        Some(LockedRow {
+            what: row.what?,
+            id: row.id?,
+            owner: row.owner,
+            available: row.available?,
+            held: row.held,
+            priority: row.priority,
+            expires_at: row.expires_at,
+        })
+    });
+    let admission = locks.read(locked)?;
+    let reserved = if usize::try_from(free).is_ok_and(|free| free == keys.len()) {
+        vec![Reserved::Fresh; keys.len()]
+    } else {
+        idempotency::reserve(conn, keys).await.map_err(|error| Failed { at: Step::Reserve, error })?
+    };
+    Ok((reserved, admission))
 }
 
-/// Locks what the elements touch and decides them in order.
-pub(crate) async fn decide(conn: &mut PgConnection, elements: &[&Element]) -> Result<Decided, PgError> {
-    let access = project_access(conn, elements).await?;
+/// What the elements touch.
+fn locks(elements: &[&Element]) -> AdmissionLocks {
     let accounts: Vec<AccountId> = elements.iter().map(|element| element.account).collect();
     let subjects: Vec<Subject> = elements
         .iter()
         .flat_map(|element| [Subject::Tenant(element.tenant), Subject::User(element.user)])
         .collect();
-    let mut admission = ledger::lock_admission(conn, &accounts, &subjects).await?;
-    let Admission { funds, open } = &mut admission;
-    let refusals = elements
-        .iter()
-        .zip(access)
-        .map(|(element, access)| element.admit(access, open, funds).err())
-        .collect();
-    Ok(Decided { admission, refusals })
+    AdmissionLocks::of(&accounts, &subjects)
+}
+
+/// Decides one element as if it were alone, and writes nothing: why it is refused, or none, and the figures after it.
+pub(crate) async fn decide(
+    conn: &mut PgConnection,
+    element: &Element,
+) -> Result<(Option<SubmitError>, Admission), PgError> {
+    let access = project_access(conn, &[element]).await?.pop().flatten();
+    let subjects = [Subject::Tenant(element.tenant), Subject::User(element.user)];
+    let mut admission = ledger::lock_admission(conn, &[element.account], &subjects).await?;
+    Ok((element.admit(access, &mut admission).err(), admission))
 }
 
 /// How each element stands to the project that it names; none when it names none.
@@ -187,13 +237,9 @@ async fn project_access(
 }
 
 impl Element {
-    /// Decides this element against what is left after those before it.
-    fn admit(
-        &self,
-        access: Option<SubmitAccess>,
-        counts: &mut OpenCounts,
-        funds: &mut Funds,
-    ) -> Result<(), SubmitError> {
+    /// Decides this element against what is left after those before it, and notes there what it takes.
+    fn admit(&self, access: Option<SubmitAccess>, admission: &mut Admission) -> Result<(), SubmitError> {
+        let Admission { funds, open: counts } = admission;
         match access {
             None => {}
             Some(SubmitAccess::Unknown) => return Err(SubmitError::UnknownProject),

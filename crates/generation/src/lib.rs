@@ -19,7 +19,7 @@ mod submit;
 mod tests_support;
 mod writer;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 pub use cancel::{CancelError, CancelOutcome};
 use catalogue::Catalogue;
@@ -37,9 +37,10 @@ use task_state::{NewlyQueued, TaskState};
 use tenancy::Tenancy;
 use writer::Writers;
 
-/// Called with the tasks of each commit, so that a scheduler in this process looks at once. The queue is the
-/// guarantee and reaches the others. Must return quickly.
-pub type AcceptedHook = Arc<dyn Fn(&[NewlyQueued]) + Send + Sync>;
+/// Called with the tasks of each commit, so that a scheduler in this process looks at once, and with how long they waited for
+/// it on average, so that it does less while submits wait long. The queue is the guarantee and reaches the others. Must
+/// return quickly.
+pub type AcceptedHook = Arc<dyn Fn(&[NewlyQueued], Duration) + Send + Sync>;
 
 /// Called with a task whose cancel was recorded and has to be carried to the provider, for a scheduler in this
 /// process. The others find the wish in PostgreSQL. Must return quickly.

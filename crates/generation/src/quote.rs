@@ -149,11 +149,10 @@ impl Generation {
     async fn outlook(&self, element: Element) -> Result<Outlook, SubmitError> {
         let decided = pg::transact(&self.shared.pool, move |conn| {
             async move {
-                let decided = batch::decide(conn, &[&element]).await?;
+                let (refusal, admission) = batch::decide(conn, &element).await?;
                 let [mut user_open, mut tenant_open] =
                     [Subject::User(element.user), Subject::Tenant(element.tenant)]
-                        .map(|subject| decided.admission.open.open(subject));
-                let refusal = decided.refusals.into_iter().next().flatten();
+                        .map(|subject| admission.open.open(subject));
                 if refusal.is_none() {
                     // The counts include the task itself.
                     user_open = user_open.saturating_sub(1);

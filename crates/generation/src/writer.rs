@@ -169,11 +169,13 @@ impl Writer {
     /// Tells everybody, and then those who profit from knowing.
     fn answer(&self, batch: Vec<Waiting>, verdicts: Vec<Verdict>) {
         let mut accepted = Vec::with_capacity(batch.len());
+        let mut waited = Duration::ZERO;
         let mut answers = Vec::new();
         for (waiting, verdict) in batch.into_iter().zip(verdicts) {
             let element = Arc::clone(&waiting.element);
             if let Verdict::Accepted { queued, .. } = &verdict {
                 accepted.push(queued.clone());
+                waited += waiting.arrived.elapsed();
             }
             let outcome = outcome(element.task, verdict);
             if let (Ok(submitted), Some(key)) = (&outcome, &element.key) {
@@ -187,7 +189,8 @@ impl Writer {
             waiting.tell(outcome);
         }
         if !accepted.is_empty() {
-            (self.shared.accepted)(&accepted);
+            let waited = waited / u32::try_from(accepted.len()).unwrap_or(u32::MAX);
+            (self.shared.accepted)(&accepted, waited);
         }
         self.remember(answers);
     }

@@ -26,14 +26,88 @@ pub struct Admission {
     pub open: OpenCounts,
 }
 
-struct Row {
-    what: String,
-    id: Uuid,
-    owner: Option<Uuid>,
-    available: i64,
-    held: Option<i64>,
-    priority: Option<i32>,
-    expires_at: Option<DateTime<Utc>>,
+/// A row of the SQL function `ledger_lock_admission`.
+#[derive(Debug)]
+pub struct LockedRow {
+    /// What is locked: `account`, `grant`, `tenant` or `user`.
+    pub what: String,
+    /// Its id.
+    pub id: Uuid,
+    /// A grant's account.
+    pub owner: Option<Uuid>,
+    /// Credits that are available, or tasks that are open.
+    pub available: i64,
+    /// Credits that are held.
+    pub held: Option<i64>,
+    /// When a grant is burnt.
+    pub priority: Option<i32>,
+    /// When a grant ends.
+    pub expires_at: Option<DateTime<Utc>>,
+}
+
+/// The arguments of the SQL function `ledger_lock_admission`, and the way from its rows to what they say.
+#[derive(Debug)]
+pub struct AdmissionLocks {
+    /// The accounts that pay.
+    pub accounts: Vec<Uuid>,
+    /// The kinds of the subjects that are counted.
+    pub kinds: Vec<String>,
+    /// The subjects.
+    pub subjects: Vec<Uuid>,
+    counts: BTreeMap<Subject, Count>,
+}
+
+impl AdmissionLocks {
+    /// The locks of these accounts with every grant of them that can be spent now, and of the counts of the subjects.
+    #[must_use]
+    pub fn of(accounts: &[AccountId], subjects: &[Subject]) -> Self {
+        let mut accounts: Vec<Uuid> = accounts.iter().map(|a| a.as_uuid()).collect();
+        accounts.sort_unstable();
+        accounts.dedup();
+        let counts: BTreeMap<Subject, Count> =
+            subjects.iter().map(|subject| (*subject, Count::default())).collect();
+        let (kinds, subjects) = columns(counts.keys());
+        Self { accounts, kinds, subjects, counts }
+    }
+
+    /// What the rows say.
+    ///
+    /// # Errors
+    /// When a row holds what nobody writes.
+    pub fn read(self, rows: impl Iterator<Item = LockedRow>) -> Result<Admission, PgError> {
+        let mut counts = self.counts;
+        let mut accounts: HashMap<AccountId, LockedAccount> = HashMap::with_capacity(self.accounts.len());
+        let mut grants = Vec::new();
+        for row in rows {
+            match row.what.as_str() {
+                "account" => {
+                    accounts.insert(AccountId::from_uuid(row.id), row.account()?);
+                }
+                "grant" => grants.push(row),
+                kind => {
+                    let subject = match kind {
+                        "tenant" => Subject::Tenant(TenantId::from_uuid(row.id)),
+                        _ => Subject::User(UserId::from_uuid(row.id)),
+                    };
+                    let open = u32::try_from(row.available).map_err(|_| row.bad("open_counts", "open"))?;
+                    counts.insert(subject, Count { open, added: 0 });
+                }
+            }
+        }
+        // Locked in key order, burnt by priority, then by what expires first.
+        grants.sort_by_key(|g| (g.priority, g.expires_at.is_none(), g.expires_at, g.id));
+        for grant in grants {
+            let account = grant.owner.and_then(|owner| accounts.get_mut(&AccountId::from_uuid(owner)));
+            if let Some(account) = account {
+                account.grants.push(LockedGrant {
+                    id: GrantId::from_uuid(grant.id),
+                    available: grant.available,
+                    taken: 0,
+                });
+            }
+        }
+        Ok(Admission { funds: Funds { accounts, movements: Vec::new() }, open: OpenCounts(counts) })
+    }
 }
 
 /// Locks the accounts with every grant of them that can be spent now, and the counts of the subjects, making those
@@ -46,58 +120,22 @@ pub async fn lock_admission(
     accounts: &[AccountId],
     subjects: &[Subject],
 ) -> Result<Admission, PgError> {
-    let mut ids: Vec<Uuid> = accounts.iter().map(|a| a.as_uuid()).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let mut counts: BTreeMap<Subject, Count> =
-        subjects.iter().map(|subject| (*subject, Count::default())).collect();
-    let (kinds, subject_ids) = columns(counts.keys());
+    let locks = AdmissionLocks::of(accounts, subjects);
     let rows = sqlx::query_as!(
-        Row,
+        LockedRow,
         r#"SELECT what AS "what!", id AS "id!", owner AS "owner?", available AS "available!", held AS "held?",
                   priority AS "priority?", expires_at AS "expires_at?"
            FROM ledger_lock_admission($1, $2, $3)"#,
-        &ids,
-        &kinds,
-        &subject_ids
+        &locks.accounts,
+        &locks.kinds,
+        &locks.subjects
     )
     .fetch_all(conn)
     .await?;
-
-    let mut accounts: HashMap<AccountId, LockedAccount> = HashMap::with_capacity(ids.len());
-    let mut grants = Vec::new();
-    for row in rows {
-        match row.what.as_str() {
-            "account" => {
-                accounts.insert(AccountId::from_uuid(row.id), row.account()?);
-            }
-            "grant" => grants.push(row),
-            kind => {
-                let subject = match kind {
-                    "tenant" => Subject::Tenant(TenantId::from_uuid(row.id)),
-                    _ => Subject::User(UserId::from_uuid(row.id)),
-                };
-                let open = u32::try_from(row.available).map_err(|_| row.bad("open_counts", "open"))?;
-                counts.insert(subject, Count { open, added: 0 });
-            }
-        }
-    }
-    // Locked in key order, burnt by priority, then by what expires first.
-    grants.sort_by_key(|g| (g.priority, g.expires_at.is_none(), g.expires_at, g.id));
-    for grant in grants {
-        let account = grant.owner.and_then(|owner| accounts.get_mut(&AccountId::from_uuid(owner)));
-        if let Some(account) = account {
-            account.grants.push(LockedGrant {
-                id: GrantId::from_uuid(grant.id),
-                available: grant.available,
-                taken: 0,
-            });
-        }
-    }
-    Ok(Admission { funds: Funds { accounts, movements: Vec::new() }, open: OpenCounts(counts) })
+    locks.read(rows.into_iter())
 }
 
-impl Row {
+impl LockedRow {
     fn account(&self) -> Result<LockedAccount, PgError> {
         let amount = |value, column| Credits::new(value).map_err(|_| self.bad("credit_accounts", column));
         Ok(LockedAccount {

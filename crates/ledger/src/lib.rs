@@ -19,7 +19,7 @@ pub mod open;
 pub mod settle;
 
 pub use account::{AccountOwner, open_account};
-pub use admission::{Admission, AdmissionColumns, lock_admission};
+pub use admission::{Admission, AdmissionColumns, AdmissionLocks, LockedRow, lock_admission};
 pub use audit::audit;
 pub use balance::{Balance, Ledger};
 pub use grant::{GrantOutcome, NewGrant, grant};

@@ -22,7 +22,9 @@ pub enum SettlementKind {
 }
 
 impl SettlementKind {
-    const fn as_str(self) -> &'static str {
+    /// The text in the database.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Capture => "capture",
             Self::Release => "release",

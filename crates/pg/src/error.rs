@@ -1,5 +1,7 @@
 //! What can go wrong with PostgreSQL, sorted by what the caller may do about it.
 
+use sqlx::postgres::PgDatabaseError;
+
 /// A failed statement, transaction or connection.
 #[derive(Debug, thiserror::Error)]
 pub enum PgError {
@@ -63,6 +65,21 @@ impl PgError {
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::LockTimeout(_) | Self::StatementTimeout(_))
+    }
+
+    /// Whether the error arose while the SQL function of this name ran.
+    #[must_use]
+    pub fn arose_in(&self, function: &str) -> bool {
+        let (Self::Constraint { source: error, .. }
+        | Self::LockTimeout(error)
+        | Self::StatementTimeout(error)
+        | Self::Unavailable(error)
+        | Self::Statement(error)) = self
+        else {
+            return false;
+        };
+        let database = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+        database.and_then(PgDatabaseError::r#where).is_some_and(|context| context.contains(function))
     }
 
     /// The violated constraint.

@@ -7,16 +7,17 @@
 //! dispatches are gathered into larger batches, and how far apart the looks at jobs are.
 //!
 //! Overloaded means one of two things. The lag (of a short sleep, how much later than asked it ended) is above its limit.
-//! Or the loop has no CPU to spare and more is accepted in this process than ends: what getting on takes, the submits wait
-//! for. Where as much ends as is accepted, whoever submits is served best by getting on.
+//! Or more is accepted in this process than ends while submits wait long for their commit: what getting on takes, of CPU
+//! and of the accounts' locks, they wait for. Where as much ends as is accepted, whoever submits is served best by
+//! getting on.
 
 use std::{
-    sync::atomic::{AtomicU32, AtomicUsize, Ordering},
+    sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
     time::Duration,
 };
 
 use domain::metric;
-use tokio::{runtime::RuntimeMetrics, time::Instant};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::worker::Worker;
@@ -33,8 +34,6 @@ const INCREASE_BY: u32 = 80;
 const STRETCH_MAX: Duration = Duration::from_secs(1);
 /// The whole effort.
 const WHOLE: u32 = 1_000;
-/// A loop that rests less than the other part of the time never rests.
-const BUSY: f64 = 0.85;
 /// So many per cent of the tasks that ended accepted in the same time are a flood,
 const FLOOD_PERCENT: usize = 140;
 /// if they are at least so many between two judgements.
@@ -49,6 +48,8 @@ const KEPT: usize = 80;
 pub struct EffortConfig {
     /// The lag of the event loop above which the effort falls.
     pub lag_max: Duration,
+    /// How long a submit may wait for its commit before a flood of them lowers the effort.
+    pub accept_wait_max: Duration,
     /// Tasks of a model started in a second at the least effort; at the whole as many as there is room for. What is under
     /// way costs little, starting and ending do: so the pace is limited, not the number, and no place stays empty
     /// for long where jobs take minutes.
@@ -63,6 +64,7 @@ impl Default for EffortConfig {
     fn default() -> Self {
         Self {
             lag_max: Duration::from_millis(20),
+            accept_wait_max: Duration::from_millis(5),
             starts_per_second_min: 330,
             gather_max: Duration::from_millis(60),
             look_stretch_max: 4,
@@ -76,8 +78,10 @@ pub(crate) struct Effort {
     config: EffortConfig,
     /// In thousandths.
     level: AtomicU32,
-    /// Tasks accepted in this process since the last judgement, and tasks that its attempts ended.
+    /// Tasks accepted in this process since the last judgement, how long their submits waited in all (in microseconds),
+    /// and tasks that its attempts ended.
     accepted: AtomicUsize,
+    waited_us: AtomicU64,
     finished: AtomicUsize,
 }
 
@@ -85,18 +89,13 @@ pub(crate) struct Effort {
 #[derive(Debug, Clone, Copy)]
 struct Load {
     lag: Duration,
-    /// The part of the time in which the loop's threads had work.
-    busy: f64,
     accepted: usize,
+    /// How long those accepted waited on average.
+    waited: Duration,
     finished: usize,
 }
 
 impl Load {
-    /// Whether the loop wants CPU that it does not get: it never rests, or it is late although it does.
-    fn is_starved(&self, lag_max: Duration) -> bool {
-        self.busy > BUSY || self.lag > lag_max / 4
-    }
-
     fn accepts_more_than(&self, percent: usize) -> bool {
         self.accepted >= FLOOD_MIN
             && self.accepted.saturating_mul(100) >= self.finished.saturating_mul(percent)
@@ -109,18 +108,28 @@ impl Effort {
             config,
             level: AtomicU32::new(WHOLE),
             accepted: AtomicUsize::new(0),
+            waited_us: AtomicU64::new(0),
             finished: AtomicUsize::new(0),
         }
     }
 
-    /// So many tasks were accepted in this process.
-    pub(crate) fn note_accepted(&self, tasks: usize) {
+    /// So many tasks were accepted in this process, whose submits waited so long on average.
+    pub(crate) fn note_accepted(&self, tasks: usize, waited: Duration) {
+        let us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
         self.accepted.fetch_add(tasks, Ordering::Relaxed);
+        self.waited_us.fetch_add(us.saturating_mul(tasks as u64), Ordering::Relaxed);
     }
 
     /// An attempt of this process ended its task.
     pub(crate) fn note_finished(&self) {
         self.finished.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How long those accepted since the last judgement waited on average.
+    fn take_waited(&self) -> Duration {
+        let us = self.waited_us.swap(0, Ordering::Relaxed);
+        let accepted = self.accepted.load(Ordering::Relaxed) as u64;
+        us.checked_div(accepted).map_or(Duration::ZERO, Duration::from_micros)
     }
 
     fn level(&self) -> u32 {
@@ -149,10 +158,10 @@ impl Effort {
     /// Follows the load. Whether the effort has changed.
     fn follow(&self, load: Load) -> bool {
         let (before, lag_max) = (self.level(), self.config.lag_max);
-        let starved = load.is_starved(lag_max);
-        let after = if load.lag > lag_max || (starved && load.accepts_more_than(FLOOD_PERCENT)) {
+        let waits = load.waited > self.config.accept_wait_max;
+        let after = if load.lag > lag_max || (waits && load.accepts_more_than(FLOOD_PERCENT)) {
             before * DECREASE_TO / 100
-        } else if starved && load.accepts_more_than(BALANCE_PERCENT) {
+        } else if waits && load.accepts_more_than(BALANCE_PERCENT) {
             before
         } else {
             (before + INCREASE_BY).min(WHOLE)
@@ -162,36 +171,9 @@ impl Effort {
     }
 }
 
-/// How long the threads of the event loop have worked since the last look, as a part of the time that they had.
-struct Busyness {
-    metrics: RuntimeMetrics,
-    since: Instant,
-    worked: Duration,
-}
-
-impl Busyness {
-    fn new() -> Self {
-        let metrics = tokio::runtime::Handle::current().metrics();
-        Self { since: Instant::now(), worked: Self::total(&metrics), metrics }
-    }
-
-    fn total(metrics: &RuntimeMetrics) -> Duration {
-        (0..metrics.num_workers()).map(|thread| metrics.worker_total_busy_duration(thread)).sum()
-    }
-
-    fn since_last(&mut self) -> f64 {
-        let (worked, now) = (Self::total(&self.metrics), Instant::now());
-        let had = (now - self.since).as_secs_f64() * self.metrics.num_workers() as f64;
-        let busy = worked.saturating_sub(self.worked).as_secs_f64() / had.max(f64::EPSILON);
-        (self.since, self.worked) = (now, worked);
-        busy
-    }
-}
-
 /// Measures the load and lets the effort follow it, until the shutdown.
 pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
     let mut samples = Vec::with_capacity(SAMPLES);
-    let mut busyness = Busyness::new();
     let (mut accepted, mut finished) = (0, 0);
     let smoothed = |before: usize, new: &AtomicUsize| {
         (before * KEPT + new.swap(0, Ordering::Relaxed) * (100 - KEPT)) / 100
@@ -206,9 +188,10 @@ pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
             continue;
         }
         samples.sort_unstable();
+        let waited = worker.effort.take_waited();
         accepted = smoothed(accepted, &worker.effort.accepted);
         finished = smoothed(finished, &worker.effort.finished);
-        let load = Load { lag: samples[SAMPLES / 2], busy: busyness.since_last(), accepted, finished };
+        let load = Load { lag: samples[SAMPLES / 2], accepted, waited, finished };
         samples.clear();
         let changed = worker.effort.follow(load);
         if changed {
@@ -225,17 +208,18 @@ pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
 mod tests {
     use super::*;
 
-    const IDLE: Load = Load { lag: Duration::ZERO, busy: 0.1, accepted: 0, finished: 0 };
+    const IDLE: Load = Load { lag: Duration::ZERO, accepted: 0, waited: Duration::ZERO, finished: 0 };
 
     fn lagging(lag: Duration) -> Load {
         Load { lag, ..IDLE }
     }
 
     #[test]
-    fn a_flood_on_a_loop_that_never_rests_lowers_the_effort_and_a_balance_does_not() {
-        let effort = Effort::new(EffortConfig::default());
-        let flood = Load { busy: 0.97, accepted: 700, finished: 60, ..IDLE };
-        assert!(!effort.follow(Load { busy: 0.5, ..flood }), "there is CPU for both");
+    fn a_flood_whose_submits_wait_lowers_the_effort_and_a_balance_does_not() {
+        let config = EffortConfig::default();
+        let effort = Effort::new(config);
+        let flood = Load { accepted: 700, waited: config.accept_wait_max * 2, finished: 60, ..IDLE };
+        assert!(!effort.follow(Load { waited: config.accept_wait_max / 2, ..flood }), "nobody waits for it");
         assert!(!effort.follow(Load { finished: 700, ..flood }), "as much ends as comes");
         assert!(!effort.follow(Load { accepted: 20, finished: 0, ..flood }), "a handful is no flood");
         for _ in 0..100 {
@@ -243,9 +227,16 @@ mod tests {
         }
         assert_eq!(effort.starts(128), 19, "330 a second in dispatches 60 ms apart");
         assert!(!effort.follow(Load { finished: 600, ..flood }), "not yet over");
-        let late = Load { lag: EffortConfig::default().lag_max * 3 / 4, busy: 0.3, ..flood };
-        assert!(!effort.follow(late), "a loop that rests between large batches is starved all the same");
         assert!(effort.follow(Load { accepted: 0, ..flood }), "afterwards what has piled up is worked off");
+    }
+
+    #[test]
+    fn the_wait_is_the_mean_over_the_tasks() {
+        let effort = Effort::new(EffortConfig::default());
+        effort.note_accepted(3, Duration::from_millis(2));
+        effort.note_accepted(1, Duration::from_millis(10));
+        assert_eq!(effort.take_waited(), Duration::from_millis(4));
+        assert_eq!(effort.take_waited(), Duration::ZERO);
     }
 
     #[test]

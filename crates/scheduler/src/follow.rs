@@ -1,7 +1,7 @@
 //! Following an accepted job: look at it when a look is due, and carry a cancel to the provider.
 //!
 //! The first look is due at the model's usual duration, or after the adapter's poll interval where looks show
-//! progress. Where the provider's callbacks have proved to come, they bring the looks, and looks of one's own become
+//! progress; a job too short to be called running is first looked at when it should be over ([`usual`](crate::usual)). Where the provider's callbacks have proved to come, they bring the looks, and looks of one's own become
 //! the fallback. Looks that tell nothing slow down only this job. A job that the provider does not know is believed
 //! lost only when two looks, two seconds apart, say so: the first may have met a lagging replica.
 //!
@@ -12,7 +12,7 @@ use std::{sync::Arc, time::Duration};
 
 use control::Sent;
 use domain::{
-    FailureClass, metric,
+    FailureClass, ModelName, ProviderAccountId, metric,
     task::{Event, JobHandle, Seen},
 };
 use provider_adapter::{CancelOutcome, Observation, ProgressForm, Provider, Unclear};
@@ -26,6 +26,7 @@ use crate::{
     owned::{Call, Owned},
     pace::Pace,
     submit::seen_in,
+    usual::End,
     worker::Worker,
 };
 
@@ -58,6 +59,8 @@ pub(crate) async fn follow(
         cancel_done: false,
         tell_running_at: since + worker.config.running_after,
         owes_running: false,
+        accepted_at: since,
+        looked_at: None,
     };
     if let Some(observation) = first
         && let Some(stage) = follower.take_in(observation).await
@@ -122,6 +125,10 @@ struct Follower<'a> {
     tell_running_at: Instant,
     /// The job runs, and that is not written yet.
     owes_running: bool,
+    /// When the provider accepted it, or was last heard of before it was taken over.
+    accepted_at: Instant,
+    /// When the provider was last asked, if it was.
+    looked_at: Option<Instant>,
     pace: Pace,
 }
 
@@ -136,7 +143,27 @@ impl Follower<'_> {
         match capabilities.progress {
             ProgressForm::None => usual.max(if self.put_off { next } else { Duration::ZERO }),
             _ if self.put_off => next,
+            _ if let Some(usual) = self.short_duration() => usual,
             ProgressForm::Percent | ProgressForm::QueuePosition => usual.min(capabilities.poll_interval),
+        }
+    }
+
+    /// How long jobs like this one take, if that is too short for one to be called running.
+    fn short_duration(&self) -> Option<Duration> {
+        let usual = self.worker.usual.of(&self.route())?;
+        (usual < self.worker.config.running_after).then_some(usual)
+    }
+
+    fn route(&self) -> (ProviderAccountId, ModelName) {
+        let lease = &self.owned.lease;
+        (lease.account.clone(), lease.model.clone())
+    }
+
+    /// Learns from an end how long jobs like this one take.
+    fn note_end(&self, observation: &Observation, asked_at: Instant) {
+        if let Observation::Succeeded { .. } = observation {
+            let since_last = self.looked_at.map(|last| asked_at - last);
+            self.worker.usual.learn(&self.route(), End { after: asked_at - self.accepted_at, since_last });
         }
     }
 
@@ -165,6 +192,7 @@ impl Follower<'_> {
             return self.cancel().await;
         }
         self.call = self.owned.take_call();
+        let asked_at = Instant::now();
         let seen = {
             let _turn = self.worker.turn(&self.owned.lease.account).await;
             self.provider.observe(&self.job).await
@@ -172,6 +200,8 @@ impl Follower<'_> {
         match seen {
             Ok(observation) => {
                 self.note_call(&observation);
+                self.note_end(&observation, asked_at);
+                self.looked_at = Some(asked_at);
                 self.digest(observation).await
             }
             Err(unclear) => Step::Again(self.trouble(&unclear)),

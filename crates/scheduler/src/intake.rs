@@ -11,6 +11,7 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -48,9 +49,9 @@ impl Nudge {
         (Self { queued, worker }, receiver)
     }
 
-    /// These tasks have just been queued.
-    pub fn queued(&self, tasks: &[NewlyQueued]) {
-        self.worker.effort.note_accepted(tasks.len());
+    /// These tasks have just been queued, after their submits waited so long for it on average.
+    pub fn queued(&self, tasks: &[NewlyQueued], waited: Duration) {
+        self.worker.effort.note_accepted(tasks.len(), waited);
         for task in tasks {
             if self.queued.try_send(task.clone()).is_err() {
                 break;
@@ -80,7 +81,7 @@ pub(crate) async fn run(worker: &Worker, mut queued: mpsc::Receiver<NewlyQueued>
     worker.loops.register(NAME.into());
     let mut crowded = Crowded::default();
     let mut batch = Vec::with_capacity(BATCH_MAX);
-    let mut idle = tokio::time::interval(std::time::Duration::from_secs(5));
+    let mut idle = tokio::time::interval(Duration::from_secs(5));
     loop {
         tokio::select! {
             () = worker.stopping.cancelled() => return,

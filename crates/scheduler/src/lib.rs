@@ -41,6 +41,7 @@ mod run;
 mod slot_reconciler;
 mod submit;
 mod sweeper;
+mod usual;
 mod worker;
 
 pub use callbacks::CallbackUrl;

@@ -32,6 +32,7 @@ use crate::{
     provider_health::ProviderHealth,
     recent::Recent,
     slot_reconciler::Suspects,
+    usual::Usual,
 };
 
 /// The shared parts of one scheduler.
@@ -60,6 +61,8 @@ pub(crate) struct Worker {
     pub(crate) health: ProviderHealth,
     /// How far the callbacks of each account can be relied upon.
     pub(crate) callbacks: CallbackTrust,
+    /// How long short jobs take.
+    pub(crate) usual: Usual,
     /// Rung when a callback was stored for this worker.
     pub(crate) called: Arc<Notify>,
     /// Where providers may report to.
@@ -119,6 +122,7 @@ impl Worker {
             outputs: Outputs::new(parts.config.outputs_max),
             health: ProviderHealth::default(),
             callbacks: CallbackTrust::default(),
+            usual: Usual::default(),
             called: Arc::default(),
             callback_url: parts.callback_url,
             recent: Recent::default(),

@@ -40,8 +40,8 @@ pub(crate) struct Change {
     pub(crate) event: EventType,
     pub(crate) credits: Credits,
     pub(crate) attempt: Option<AttemptChange>,
-    settle: Option<SettlementKind>,
-    asset: Option<media::Published>,
+    pub(crate) settle: Option<SettlementKind>,
+    pub(crate) asset: Option<media::Published>,
 }
 
 /// What a move says about its attempt.
@@ -215,7 +215,7 @@ pub(crate) async fn write(conn: &mut PgConnection, changes: &[Change]) -> Result
     write_tasks(conn, changes).await?;
     write_history(conn, changes).await?;
     write_attempts(conn, changes).await?;
-    write_ends(conn, &changes.iter().collect::<Vec<_>>()).await
+    write_ends(conn, changes).await
 }
 
 async fn write_tasks(conn: &mut PgConnection, changes: &[Change]) -> Result<(), PgError> {
@@ -330,7 +330,7 @@ async fn write_attempts(conn: &mut PgConnection, changes: &[Change]) -> Result<(
 }
 
 /// What belongs to the last move of a task: the asset, the money, the open counts.
-pub(crate) async fn write_ends(conn: &mut PgConnection, changes: &[&Change]) -> Result<(), PgError> {
+async fn write_ends(conn: &mut PgConnection, changes: &[Change]) -> Result<(), PgError> {
     let assets: Vec<NewAsset> = changes
         .iter()
         .filter(|c| matches!(c.after.state, State::Succeeded { .. }))

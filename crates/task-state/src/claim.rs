@@ -8,7 +8,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use domain::{
     ModelName, ProviderAccountId, TaskId, TaskStatus, WorkerId,
-    task::{Attempt, Event, EventType, Stage, transition},
+    task::{Attempt, EventType, Stage},
 };
 use pg::{PgConnection, PgError};
 use uuid::Uuid;
@@ -16,9 +16,8 @@ use uuid::Uuid;
 use crate::{
     TaskState,
     advance::MoveError,
-    apply::{self, enter},
     project,
-    record::TaskRecord,
+    record::{TaskRecord, TaskRow, task_columns, task_rows},
 };
 
 /// A wish to claim one task.
@@ -66,11 +65,9 @@ impl TaskState {
         if claims.is_empty() {
             return Ok(Vec::new());
         }
-        let max_tries = self.shared.config.max_tries;
-        let outcomes = pg::transact(&self.shared.pool, move |conn| {
-            Box::pin(async move { claim(conn, &claims, max_tries).await })
-        })
-        .await?;
+        let mut conn = self.shared.pool.acquire().await.map_err(PgError::from)?;
+        let outcomes = claim(&mut conn, &claims).await?;
+        drop(conn);
         let claimed = outcomes.iter().filter_map(|outcome| match outcome {
             ClaimOutcome::Claimed(record, _) => Some(record),
             _ => None,
@@ -80,160 +77,67 @@ impl TaskState {
     }
 }
 
-pub(crate) async fn claim(
-    conn: &mut PgConnection,
-    claims: &[Claim],
-    max_tries: u32,
-) -> Result<Vec<ClaimOutcome>, PgError> {
-    let mut accounts: Vec<String> = claims.iter().map(|c| c.account.to_string()).collect();
-    accounts.sort_unstable();
-    accounts.dedup();
-    // A statement of its own, before any row lock: whoever waits here holds nothing that others need.
-    sqlx::query!(
-        "SELECT pg_advisory_xact_lock(hashtextextended('claim:' || account, 0)) FROM unnest($1::text[]) AS a(account)",
-        &accounts
-    )
-    .fetch_all(&mut *conn)
-    .await?;
-    let ids: Vec<Uuid> = claims.iter().map(|c| c.task.as_uuid()).collect();
-    let mut locked = apply::lock(conn, &ids).await?;
-    let (mut room, tokens) = Room::count(conn, &accounts, claims.len()).await?;
-    let mut tokens = tokens.into_iter();
-
-    let mut outcomes = Vec::with_capacity(claims.len());
-    let mut claimed = Vec::new();
-    for wish in claims {
-        let Some(record) = locked.remove(&wish.task) else {
-            outcomes.push(ClaimOutcome::Missing);
-            continue;
-        };
-        let expected = record.snapshot.status == TaskStatus::Queued
-            && record.snapshot.attempt_no + 1 == wish.attempt_no
-            && record.snapshot.not_before.is_none_or(|instant| instant <= record.read_at)
-            && record.snapshot.deadline_at > record.read_at;
-        let Some(fencing_token) = tokens.next().filter(|_| expected) else {
-            outcomes.push(ClaimOutcome::Gone(Arc::new(record)));
-            continue;
-        };
-        if !room.take(wish) {
-            outcomes.push(ClaimOutcome::NoRoom);
-            continue;
+/// One statement for all: the lock, the count, the claim, its history and its attempts.
+pub(crate) async fn claim(conn: &mut PgConnection, claims: &[Claim]) -> Result<Vec<ClaimOutcome>, PgError> {
+    let mut claimed = write(conn, claims).await?;
+    let others: Vec<Uuid> = claims
+        .iter()
+        .filter(|wish| !claimed.contains_key(&wish.task))
+        .map(|wish| wish.task.as_uuid())
+        .collect();
+    let mut seen: HashMap<TaskId, TaskRecord> = HashMap::new();
+    if !others.is_empty() {
+        for row in task_rows!("WHERE t.id = ANY($1)", &others).fetch_all(&mut *conn).await? {
+            let record = TaskRecord::try_from(row)?;
+            seen.insert(record.id(), record);
         }
-        let attempt = Attempt { no: wish.attempt_no, fencing_token };
-        match transition(record.state.clone(), record.facts(max_tries), Event::Claimed { attempt }) {
-            Err(_) => outcomes.push(ClaimOutcome::Gone(Arc::new(record))),
-            Ok(step) => {
-                let (read_version, now) = (record.snapshot.version, record.read_at);
-                let mut after = enter(record, step.next, now);
-                after.worker = Some(wish.worker.clone());
-                after.snapshot.provider = Some(wish.account.clone());
-                after.snapshot.not_before = None;
-                outcomes.push(ClaimOutcome::Claimed(Arc::new(after.clone()), attempt));
-                claimed.push(Claimed { wish, read_version, after });
+    }
+    Ok(claims
+        .iter()
+        .map(|wish| match (claimed.remove(&wish.task), seen.remove(&wish.task)) {
+            (Some(record), _) => {
+                let attempt = Attempt { no: wish.attempt_no, fencing_token: record.fencing_token };
+                ClaimOutcome::Claimed(Arc::new(record), attempt)
             }
-        }
-    }
-    write(conn, &claimed).await?;
-    Ok(outcomes)
+            (None, Some(record)) if is_claimable(wish, &record) => ClaimOutcome::NoRoom,
+            (None, Some(record)) => ClaimOutcome::Gone(Arc::new(record)),
+            (None, None) => ClaimOutcome::Missing,
+        })
+        .collect())
 }
 
-/// A claim that was granted and is not yet written.
-struct Claimed<'a> {
-    wish: &'a Claim,
-    read_version: i32,
-    after: TaskRecord,
+/// Whether the task is as the claim assumed, so that only room can have been missing.
+fn is_claimable(wish: &Claim, record: &TaskRecord) -> bool {
+    record.snapshot.status == TaskStatus::Queued
+        && record.snapshot.attempt_no + 1 == wish.attempt_no
+        && record.snapshot.not_before.is_none_or(|instant| instant <= record.read_at)
+        && record.snapshot.deadline_at > record.read_at
 }
 
-/// The tasks, their history and their new attempts, by one statement: dispatch is as quick as its round trips.
-async fn write(conn: &mut PgConnection, claimed: &[Claimed<'_>]) -> Result<(), PgError> {
-    if claimed.is_empty() {
-        return Ok(());
-    }
-    let limits = |c: &Claimed<'_>| i64::try_from(c.wish.submit_limit.as_millis()).unwrap_or(i64::MAX);
-    let written = sqlx::query_scalar!(
-        r#"WITH d AS MATERIALIZED (
-             SELECT * FROM unnest($1::uuid[], $2::int[], $3::int[], $4::bigint[], $5::text[], $6::text[], $7::text[],
-                                  $8::timestamptz[], $9::bigint[])
-                  AS d(id, read_version, attempt_no, token, account, model, worker, at, limit_ms)),
-           moved AS (
-             UPDATE generation_tasks t SET status = $10, version = t.version + 1, attempt_no = d.attempt_no,
-                    worker_id = d.worker, fencing_token = d.token, provider_account_id = d.account, not_before = NULL,
-                    updated_at = d.at
-             FROM d WHERE t.id = d.id AND t.version = d.read_version
-             RETURNING t.id, t.version, t.tenant_id, t.user_id),
-           told AS (
-             INSERT INTO task_events (task_id, version, type, status, stage, attempt_no, at, credits)
-             SELECT moved.id, moved.version, $11, $10, $12, d.attempt_no, d.at, 0 FROM moved JOIN d USING (id)),
-           opened AS (
-             INSERT INTO task_attempts (task_id, attempt_no, tenant_id, user_id, provider_account_id, model, worker_id,
-                                        fencing_token, claimed_at, submit_until)
-             SELECT moved.id, d.attempt_no, moved.tenant_id, moved.user_id, d.account, d.model, d.worker, d.token, d.at,
-                    d.at + d.limit_ms * interval '1 ms'
-             FROM moved JOIN d USING (id))
-           SELECT count(*) AS "count!" FROM moved"#,
-        &claimed.iter().map(|c| c.wish.task.as_uuid()).collect::<Vec<_>>(),
-        &claimed.iter().map(|c| c.read_version).collect::<Vec<_>>(),
-        &claimed.iter().map(|c| c.wish.attempt_no).collect::<Vec<_>>(),
-        &claimed.iter().map(|c| c.after.fencing_token).collect::<Vec<_>>(),
-        &claimed.iter().map(|c| c.wish.account.as_str()).collect::<Vec<_>>() as _,
-        &claimed.iter().map(|c| c.wish.provider_model.as_str()).collect::<Vec<_>>() as _,
-        &claimed.iter().map(|c| c.wish.worker.as_str()).collect::<Vec<_>>() as _,
-        &claimed.iter().map(|c| c.after.snapshot.updated_at).collect::<Vec<_>>(),
-        &claimed.iter().map(limits).collect::<Vec<_>>(),
-        TaskStatus::Scheduling.as_str(),
-        EventType::Scheduled.as_str(),
-        Stage::of(TaskStatus::Scheduling, false).as_str()
-    )
-    .fetch_one(conn)
+/// Claims what is claimable and has room, and returns the tasks as they are then.
+async fn write(conn: &mut PgConnection, claims: &[Claim]) -> Result<HashMap<TaskId, TaskRecord>, PgError> {
+    let texts = |f: fn(&Claim) -> &str| claims.iter().map(f).collect::<Vec<_>>();
+    let limits = |f: fn(&Claim) -> u32| claims.iter().map(|c| i64::from(f(c))).collect::<Vec<_>>();
+    let submit_ms = |c: &Claim| i64::try_from(c.submit_limit.as_millis()).unwrap_or(i64::MAX);
+    let rows: Vec<TaskRow> = sqlx::query_as(concat!(
+        "SELECT ",
+        task_columns!(),
+        " FROM task_state_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) AS t
+          JOIN generation_inputs i ON i.task_id = t.id"
+    ))
+    .bind(claims.iter().map(|c| c.task.as_uuid()).collect::<Vec<_>>())
+    .bind(claims.iter().map(|c| c.attempt_no).collect::<Vec<_>>())
+    .bind(texts(|c| c.account.as_str()))
+    .bind(texts(|c| c.provider_model.as_str()))
+    .bind(limits(|c| c.account_limit))
+    .bind(limits(|c| c.model_limit))
+    .bind(claims.iter().map(submit_ms).collect::<Vec<_>>())
+    .bind(texts(|c| c.worker.as_str()))
+    .bind(TaskStatus::Queued.as_str())
+    .bind(TaskStatus::Scheduling.as_str())
+    .bind(EventType::Scheduled.as_str())
+    .bind(Stage::of(TaskStatus::Scheduling, false).as_str())
+    .fetch_all(conn)
     .await?;
-    // The rows are locked and were read under that lock, so nothing can have come between.
-    PgError::expect_rows("claim", claimed.len(), written.unsigned_abs())
-}
-
-/// Live attempts per account and per model of an account.
-struct Room {
-    by_account: HashMap<String, u32>,
-    by_model: HashMap<(String, String), u32>,
-}
-
-impl Room {
-    /// Counts what lives, and draws as many fencing tokens as there are claims.
-    async fn count(
-        conn: &mut PgConnection,
-        accounts: &[String],
-        claims: usize,
-    ) -> Result<(Self, Vec<i64>), PgError> {
-        let counted = sqlx::query!(
-            r#"SELECT ARRAY(SELECT nextval('fencing_tokens') FROM generate_series(1, $2)) AS "tokens!",
-                      coalesce(array_agg(account), '{}') AS "accounts!", coalesce(array_agg(model), '{}') AS "models!",
-                      coalesce(array_agg(live), '{}') AS "live!"
-               FROM (SELECT provider_account_id AS account, model, count(*) AS live FROM task_attempts
-                     WHERE closed_at IS NULL AND through_at IS NULL AND provider_account_id = ANY($1)
-                     GROUP BY provider_account_id, model) AS r"#,
-            accounts,
-            i32::try_from(claims).unwrap_or(i32::MAX)
-        )
-        .fetch_one(conn)
-        .await?;
-        let mut room = Self { by_account: HashMap::new(), by_model: HashMap::new() };
-        for ((account, model), live) in counted.accounts.into_iter().zip(counted.models).zip(counted.live) {
-            let live = u32::try_from(live).unwrap_or(u32::MAX);
-            *room.by_account.entry(account.clone()).or_default() += live;
-            room.by_model.insert((account, model), live);
-        }
-        Ok((room, counted.tokens))
-    }
-
-    /// Takes a place if both limits leave one.
-    fn take(&mut self, wish: &Claim) -> bool {
-        let account = self.by_account.entry(wish.account.to_string()).or_default();
-        let model =
-            self.by_model.entry((wish.account.to_string(), wish.provider_model.to_string())).or_default();
-        let fits = *account < wish.account_limit && *model < wish.model_limit;
-        if fits {
-            *account += 1;
-            *model += 1;
-        }
-        fits
-    }
+    rows.into_iter().map(|row| TaskRecord::try_from(row).map(|record| (record.id(), record))).collect()
 }

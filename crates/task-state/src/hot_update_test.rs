@@ -43,7 +43,7 @@ async fn claimed(conn: &mut PgConnection, task: TaskId, attempt_no: i32) -> Atte
         model_limit: 10,
         submit_limit: Duration::from_secs(5),
     };
-    match claim::claim(conn, &[wish], 3).await.unwrap().pop().unwrap() {
+    match claim::claim(conn, &[wish]).await.unwrap().pop().unwrap() {
         ClaimOutcome::Claimed(_, attempt) => attempt,
         other => panic!("{other:?}"),
     }

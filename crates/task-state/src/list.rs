@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::{
     TaskState,
-    record::{TaskRecord, TaskRow},
+    record::{TaskRecord, TaskRow, task_columns},
 };
 
 /// Whose tasks a list may show. Made from the principal only, so that no route can widen it.
@@ -111,15 +111,11 @@ impl TaskState {
         after: Option<Cursor>,
         limit: u16,
     ) -> Result<Page, PgError> {
-        let mut query: QueryBuilder<Postgres> = QueryBuilder::new(
-            "SELECT t.id, t.tenant_id, t.user_id, t.project_id, t.account_id, t.model, t.price, t.priority, t.status,
-                    t.version, t.attempt_no, t.tries, t.worker_id, t.fencing_token, t.provider_account_id,
-                    t.provider_task_id, t.created_at, t.updated_at, t.deadline_at, t.not_before, t.cancel_requested_at,
-                    t.ended_at, t.error_code, t.error_message, t.output_asset_id, i.prompt, i.negative_prompt,
-                    i.duration_seconds, i.resolution, i.aspect_ratio, i.seed, i.tags, i.traceparent,
-                    aiv_now() AS read_at
-             FROM generation_tasks t JOIN generation_inputs i ON i.task_id = t.id WHERE ",
-        );
+        let mut query: QueryBuilder<Postgres> = QueryBuilder::new(concat!(
+            "SELECT ",
+            task_columns!(),
+            " FROM generation_tasks t JOIN generation_inputs i ON i.task_id = t.id WHERE "
+        ));
         match scope {
             ListScope::Platform => {
                 query.push("TRUE");

@@ -99,6 +99,18 @@ pub(crate) struct TaskRow {
     pub(crate) read_at: DateTime<Utc>,
 }
 
+/// The columns of [`TaskRow`] for a statement that is put together when it runs, of the tasks `t` and their inputs `i`.
+macro_rules! task_columns {
+    () => {
+        "t.id, t.tenant_id, t.user_id, t.project_id, t.account_id, t.model, t.price, t.priority, t.status, t.version,
+         t.attempt_no, t.tries, t.worker_id, t.fencing_token, t.provider_account_id, t.provider_task_id, t.created_at,
+         t.updated_at, t.deadline_at, t.not_before, t.cancel_requested_at, t.ended_at, t.error_code, t.error_message,
+         t.output_asset_id, i.prompt, i.negative_prompt, i.duration_seconds, i.resolution, i.aspect_ratio, i.seed, i.tags,
+         i.traceparent, aiv_now() AS read_at"
+    };
+}
+pub(crate) use task_columns;
+
 /// `query_as!` over the columns of [`TaskRow`], with the given rest of the statement.
 macro_rules! task_rows {
     ($rest:literal $(, $argument:expr)* $(,)?) => {

@@ -213,18 +213,12 @@ async fn write_batch(shared: &Arc<Shared>, batch: Vec<Asked>) {
             None => long.push(asked),
         }
     }
-    let (judged, asked): (Vec<Judged>, Vec<Asked>) = steps.into_iter().unzip();
-    if !judged.is_empty() {
-        let written = known::write(&shared.pool, &judged).await;
-        long.extend(settle_known(shared, asked, written).await);
-    }
-    let (judged, asked): (Vec<Judged>, Vec<Asked>) = ends.into_iter().unzip();
-    if !judged.is_empty() {
-        let written = pg::transact(&shared.pool, move |conn| {
-            Box::pin(async move { known::write_last(conn, &judged).await })
-        })
-        .await;
-        long.extend(settle_known(shared, asked, written).await);
+    for known in [steps, ends] {
+        let (judged, asked): (Vec<Judged>, Vec<Asked>) = known.into_iter().unzip();
+        if !judged.is_empty() {
+            let written = known::write(&shared.pool, &judged).await;
+            long.extend(settle_known(shared, asked, written).await);
+        }
     }
     if !long.is_empty() {
         write_long(shared, long).await;

@@ -118,34 +118,64 @@ pub async fn reserve(conn: &mut PgConnection, keys: &[NewKey<'_>]) -> Result<Vec
     Err(PgError::LockTimeout(sqlx::Error::RowNotFound))
 }
 
-/// Inserts what is free, in key order, and says how many that were. Waits for twins that are not committed.
+/// The arguments of the SQL function `tenancy_reserve_keys`, for whoever reserves keys and locks what else its request needs
+/// in one round trip. In key order.
+#[derive(Debug)]
+pub struct Columns<'a> {
+    /// Whose keys.
+    pub users: Vec<Uuid>,
+    /// Their routes.
+    pub routes: Vec<&'a str>,
+    /// Their texts.
+    pub keys: Vec<&'a str>,
+    /// The hashes of their requests.
+    pub fingerprints: Vec<&'a [u8]>,
+    /// What their requests make.
+    pub subjects: Vec<&'a str>,
+    /// The statuses of their answers.
+    pub statuses: Vec<i16>,
+    /// The bodies of their answers.
+    pub bodies: Vec<&'a str>,
+}
+
+impl<'a> Columns<'a> {
+    /// The keys, one column after the other.
+    #[must_use]
+    pub fn of(keys: &'a [NewKey<'a>]) -> Self {
+        let mut sorted: Vec<&NewKey<'_>> = keys.iter().collect();
+        sorted.sort_unstable_by_key(|new| new.key);
+        let (users, routes, texts) = columns(sorted.iter().map(|new| new.key));
+        Self {
+            users,
+            routes,
+            keys: texts,
+            fingerprints: sorted.iter().map(|new| new.fingerprint.as_slice()).collect(),
+            subjects: sorted.iter().map(|new| new.subject).collect(),
+            statuses: sorted.iter().map(|new| i16::try_from(new.status).unwrap_or(i16::MAX)).collect(),
+            bodies: sorted.iter().map(|new| new.body).collect(),
+        }
+    }
+}
+
+/// Inserts what is free, and says how many that were. Waits for twins that are not committed.
 async fn insert(conn: &mut PgConnection, keys: &[NewKey<'_>]) -> Result<usize, PgError> {
     if keys.is_empty() {
         return Ok(0);
     }
-    let mut sorted: Vec<&NewKey<'_>> = keys.iter().collect();
-    sorted.sort_unstable_by_key(|new| new.key);
-    let (users, routes, texts) = columns(sorted.iter().map(|new| new.key));
-    let fingerprints: Vec<&[u8]> = sorted.iter().map(|new| new.fingerprint.as_slice()).collect();
-    let subjects: Vec<&str> = sorted.iter().map(|new| new.subject).collect();
-    let statuses: Vec<i16> = sorted.iter().map(|new| i16::try_from(new.status).unwrap_or(i16::MAX)).collect();
-    let bodies: Vec<&str> = sorted.iter().map(|new| new.body).collect();
-    let inserted = sqlx::query!(
-        "INSERT INTO idempotency_keys (user_id, route, key, fingerprint, subject, response_status, response_body)
-         SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::smallint[],
-                              $7::text[])
-         ON CONFLICT (user_id, route, key) DO NOTHING",
-        &users,
-        &routes as &[&str],
-        &texts as &[&str],
-        &fingerprints as &[&[u8]],
-        &subjects as &[&str],
-        &statuses,
-        &bodies as &[&str],
+    let columns = Columns::of(keys);
+    let reserved = sqlx::query_scalar!(
+        r#"SELECT tenancy_reserve_keys($1, $2, $3, $4, $5, $6, $7) AS "reserved!""#,
+        &columns.users,
+        &columns.routes as &[&str],
+        &columns.keys as &[&str],
+        &columns.fingerprints as &[&[u8]],
+        &columns.subjects as &[&str],
+        &columns.statuses,
+        &columns.bodies as &[&str],
     )
-    .execute(conn)
+    .fetch_one(conn)
     .await?;
-    Ok(usize::try_from(inserted.rows_affected()).unwrap_or(usize::MAX))
+    Ok(usize::try_from(reserved).unwrap_or(usize::MAX))
 }
 
 /// Looks at the rows under the keys, in a statement of its own: the one that inserted cannot see a row whose commit

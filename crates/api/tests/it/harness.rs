@@ -159,7 +159,7 @@ impl Api {
             catalogue: catalogue.clone(),
             task_state: task_state.clone(),
             config: GenerationConfig::default(),
-            accepted: Arc::new(|_| {}),
+            accepted: Arc::new(|_, _| {}),
             canceling: Arc::new(|_| {}),
         })
         .unwrap();

@@ -40,6 +40,8 @@ pub(crate) struct SchedulerSection {
     pub(crate) nice: u8,
     /// The lag of the event loop above which the scheduler does less, in milliseconds.
     pub(crate) lag_ms_max: u64,
+    /// How long a submit may wait for its commit before a flood of them has the same effect, in milliseconds.
+    pub(crate) accept_wait_ms_max: u64,
     /// Tasks started in a second when it does least.
     pub(crate) starts_per_second_min: usize,
     /// How long moves and dispatches are gathered then, in milliseconds.
@@ -82,6 +84,7 @@ impl Default for SchedulerSection {
             max_connections: 14,
             nice: 5,
             lag_ms_max: millis(config.effort.lag_max),
+            accept_wait_ms_max: millis(config.effort.accept_wait_max),
             starts_per_second_min: config.effort.starts_per_second_min,
             gather_ms_max: millis(config.effort.gather_max),
             look_stretch_max: config.effort.look_stretch_max,
@@ -135,6 +138,7 @@ impl SchedulerSection {
             running_after: Duration::from_millis(self.running_after_ms),
             effort: EffortConfig {
                 lag_max: Duration::from_millis(self.lag_ms_max),
+                accept_wait_max: Duration::from_millis(self.accept_wait_ms_max),
                 starts_per_second_min: self.starts_per_second_min,
                 gather_max: Duration::from_millis(self.gather_ms_max),
                 look_stretch_max: self.look_stretch_max,

@@ -45,14 +45,14 @@ pub(crate) fn build(
         Some(nudge) => {
             let canceling = nudge.clone();
             (
-                Arc::new(move |tasks| nudge.queued(tasks)),
+                Arc::new(move |tasks, waited| nudge.queued(tasks, waited)),
                 Arc::new(move |task| canceling.cancel_requested(task)),
             )
         }
         // Schedulers elsewhere are told that there is something in the queue; cancels they find by themselves.
         None => {
             let queue = Arc::clone(&stores.bus);
-            (Arc::new(move |_| queue.nudge(Topic::GenerationRequested)), Arc::new(|_| {}))
+            (Arc::new(move |_, _| queue.nudge(Topic::GenerationRequested)), Arc::new(|_| {}))
         }
     };
     // One window, counted by whoever serves the route.

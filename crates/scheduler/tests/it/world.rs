@@ -438,7 +438,7 @@ impl World {
                 created_at: record.snapshot.created_at,
             })
             .collect();
-        scheduler.nudge.queued(&queued);
+        scheduler.nudge.queued(&queued, Duration::ZERO);
     }
 
     pub(crate) async fn submit_one(&self, order: Order) -> TaskId {
