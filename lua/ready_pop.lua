@@ -4,12 +4,28 @@
 -- ARGV[1]      ms that the queue's keys live untouched
 -- ARGV[2]      how many at most
 -- ARGV[3]      ms after which a claimed task comes back by itself
+-- ARGV[4]      who pops: names the last answer that it was given
+-- ARGV[5]      which pop of theirs this is: another text than the one before, unless that one's answer was lost
 --
 -- Reply        {marker set 1 or 0, ms until something parked or claimed comes back or -1,
 --               {tenant, user, ...} users to refill from the database, {task, record, ...} in the order of their turn}
 --
--- Why          Timers and claims that ran out come back first, a bounded number per call. A user whose heads run low
+-- Why          An answer that was lost would hide its tasks until their claims run out. So the last tasks of each popper are
+--              remembered for as long, and the same pop once more is told them again and takes nothing new.
+--              Timers and claims that ran out come back first, a bounded number per call. A user whose heads run low
 --              while the database has more is named once, so that its next tasks are there before the last head goes.
+
+local last = P .. 'pop:' .. ARGV[4]
+local before = redis.call('LRANGE', last, 0, -1)
+if before[1] == ARGV[5] then
+  local refilled = tonumber(before[2])
+  local refill, popped = {}, {}
+  for place = 3, #before do
+    local list = place <= 2 + refilled and refill or popped
+    list[#list + 1] = before[place]
+  end
+  return { redis.call('EXISTS', P .. 'ready'), 0, refill, popped }
+end
 
 local now = clock_ms()
 local claim_until = whole(now + tonumber(ARGV[3]))
@@ -92,6 +108,17 @@ for _ = 1, max * 2 + 64 do
       end
     end
   end
+end
+
+redis.call('DEL', last)
+if #popped + #refill > 0 then
+  redis.call('RPUSH', last, ARGV[5], #refill)
+  for _, list in ipairs({ refill, popped }) do
+    if #list > 0 then
+      redis.call('RPUSH', last, unpack(list))
+    end
+  end
+  redis.call('PEXPIRE', last, ARGV[3])
 end
 
 touch(P .. 'active')

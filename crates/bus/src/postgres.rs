@@ -25,6 +25,13 @@ const RECOVERY_MIN: Duration = Duration::from_secs(1);
 /// The longest pause after a fault.
 const RECOVERY_MAX: Duration = Duration::from_secs(5);
 
+/// After a look at the whole queue that left nothing, looks are at what became due since, for so long. A message of a
+/// transaction that took longer than that is found by the next whole look.
+const RECENT_FOR: Duration = Duration::from_secs(2);
+
+/// How far back those look.
+const RECENT: Duration = Duration::from_secs(4);
+
 pub(crate) struct PostgresBus {
     pool: PgPool,
     options: BusOptions,
@@ -48,6 +55,7 @@ impl Bus for PostgresBus {
     ) -> Result<(), BusError> {
         let _consuming = self.hints.consume(topic);
         let mut recovery = RECOVERY_MIN;
+        let mut drained_at: Option<Instant> = None;
         let complaints = domain::complaints::Complaints::new();
         while !shutdown.is_cancelled() {
             let started = Instant::now();
@@ -55,10 +63,17 @@ impl Bus for PostgresBus {
             let bell = self.hints.bell(topic);
             let mut bell = std::pin::pin!(bell);
             bell.as_mut().enable();
-            match self.round(topic, &*handler, &shutdown).await {
+            let look = match drained_at {
+                Some(instant) if instant.elapsed() < RECENT_FOR => Look::Recent,
+                _ => Look::Whole,
+            };
+            match self.round(topic, look, &*handler, &shutdown).await {
                 Ok(round) => {
                     status.came_round();
                     recovery = RECOVERY_MIN;
+                    if let (Look::Whole, Round::Drained) = (look, &round) {
+                        drained_at = Some(started);
+                    }
                     if let Round::Drained = round {
                         let rest = async {
                             let _ = timeout(self.options.poll, bell).await;
@@ -89,6 +104,13 @@ impl Bus for PostgresBus {
     }
 }
 
+/// How far back a look goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Whole,
+    Recent,
+}
+
 /// What one look at the queue found.
 enum Round {
     /// As many as were asked for: there may be more.
@@ -101,11 +123,16 @@ impl PostgresBus {
     async fn round(
         &self,
         topic: Topic,
+        look: Look,
         handler: &dyn Handler,
         shutdown: &CancellationToken,
     ) -> Result<Round, PgError> {
         let Self { pool, options, .. } = self;
-        let claimed = within(outbox::claim(pool, topic, options.batch_max, options.visible_for)).await?;
+        let (max, visible_for) = (options.batch_max, options.visible_for);
+        let claimed = match look {
+            Look::Whole => within(outbox::claim(pool, topic, max, visible_for)).await?,
+            Look::Recent => within(outbox::claim_recent(pool, topic, max, visible_for, RECENT)).await?,
+        };
         if claimed.is_empty() {
             return Ok(Round::Drained);
         }

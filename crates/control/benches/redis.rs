@@ -72,9 +72,11 @@ fn pop_and_put_back(bencher: Bencher<'_, '_>, queued: u32) {
     let bench = Bench::new();
     let model: ModelName = "mock-fast".parse().expect("a name");
     bench.runtime.block_on(fill(&bench.control, &model, queued));
+    let (worker, mut number) = ("bench".parse().expect("a name"), 0);
     bencher.bench_local(|| {
+        number += 1;
         bench.runtime.block_on(async {
-            let popped = bench.control.pop_ready(&model, 1).await.expect("popped").tasks;
+            let popped = bench.control.pop_ready(&model, 1, &worker, number).await.expect("popped").tasks;
             let [task] = <[ReadyTask; 1]>::try_from(popped).expect("one task");
             bench.control.put_back(&[(task, Park::Head)]).await.expect("put back");
         });

@@ -89,7 +89,7 @@ mod tests {
             })
             .collect();
         control.add_ready(&ready).await.unwrap();
-        let popped = control.pop_ready(&model(), 3).await.unwrap().tasks;
+        let popped = control.pop_ready(&model(), 3, &"w".parse().unwrap(), 0).await.unwrap().tasks;
         control.put_back(&[(popped[0].clone(), Park::User { for_at_most: pause })]).await.unwrap();
         control.put_back(&[(popped[1].clone(), Park::Tenant { for_at_most: pause })]).await.unwrap();
         control.mark_ready(&model()).await.unwrap();

@@ -113,7 +113,9 @@ impl World {
             catalogue: catalogue.clone(),
             task_state: task_state.clone(),
             config,
-            accepted: Arc::new(move |tasks, _| ear.lock().unwrap().extend(tasks.iter().map(|task| task.task))),
+            accepted: Arc::new(move |tasks, _| {
+                ear.lock().unwrap().extend(tasks.iter().map(|task| task.task))
+            }),
             canceling: Arc::new(|_| {}),
         })
         .unwrap();

@@ -20,7 +20,7 @@ mod topic;
 
 pub use age::{audit, depth, oldest_age};
 pub use append::{Columns, NewEvent, SHARDS, append, shard_of};
-pub use claim::{Claimed, ack, claim, extend, release, remove};
+pub use claim::{Claimed, ack, claim, claim_recent, extend, release, remove};
 pub use dead_letter::{
     Buried, DeadLetter, DeadLetterId, NewDeadLetter, PARTITION_OF_OUTBOX, bury, dead_letters,
 };

@@ -78,7 +78,8 @@ impl PgError {
         else {
             return false;
         };
-        let database = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+        let database =
+            error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
         database.and_then(PgDatabaseError::r#where).is_some_and(|context| context.contains(function))
     }
 

@@ -74,6 +74,8 @@ pub async fn connect(config: &PgConfig) -> Result<PgPool, PgError> {
         ("enable_seqscan", "off".to_owned()),
         ("enable_hashjoin", "off".to_owned()),
         ("enable_mergejoin", "off".to_owned()),
+        // So is reading all rows of an index once and comparing each element with them.
+        ("enable_material", "off".to_owned()),
         // Being out of the question is expressed as an enormous cost, which must not look worth compiling for.
         ("jit", "off".to_owned()),
     ]);

@@ -17,7 +17,7 @@ use std::{
     collections::HashSet,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -50,6 +50,8 @@ const UNDER_WAY_MAX: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Pump {
     model: Arc<Model>,
+    /// How many pops have been answered: the number of the next one, and of the last one if its answer was lost.
+    pops: AtomicU64,
     /// How many tasks the next pass pops: doubles while all find room, falls to what found some. Whatever is popped in
     /// vain cannot be had by other schedulers meanwhile, and has to be put back.
     want: AtomicUsize,
@@ -85,6 +87,7 @@ impl Pump {
     pub(crate) fn new(model: Arc<Model>, worker: &Worker) -> Self {
         Self {
             model,
+            pops: AtomicU64::new(0),
             want: AtomicUsize::new(worker.config.dispatch_batch_max),
             turns: Arc::new(Semaphore::new(UNDER_WAY_MAX)),
             under_way: AtomicUsize::new(0),
@@ -139,8 +142,10 @@ impl Pump {
             // The next place that is freed rings.
             return Ok(Next::Timer);
         }
-        let popped =
-            worker.control.pop_ready(&self.model.name, u32::try_from(want).unwrap_or(u32::MAX)).await?;
+        let max_now = u32::try_from(want).unwrap_or(u32::MAX);
+        let number = self.pops.load(Ordering::Relaxed);
+        let popped = worker.control.pop_ready(&self.model.name, max_now, &worker.id, number).await?;
+        self.pops.store(number + 1, Ordering::Relaxed);
         if !popped.marked {
             worker.fill.notify_one();
         }

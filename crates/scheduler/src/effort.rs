@@ -7,9 +7,9 @@
 //! dispatches are gathered into larger batches, and how far apart the looks at jobs are.
 //!
 //! Overloaded means one of two things. The lag (of a short sleep, how much later than asked it ended) is above its limit.
-//! Or more is accepted in this process than ends while submits wait long for their commit: what getting on takes, of CPU
-//! and of the accounts' locks, they wait for. Where as much ends as is accepted, whoever submits is served best by
-//! getting on.
+//! Or more is accepted in this process than ends, and than it could have under way at once, while submits wait long for
+//! their commit: what getting on takes, of CPU and of the accounts' locks, they wait for. Where as much ends as is
+//! accepted, whoever submits is served best by getting on.
 
 use std::{
     sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
@@ -27,21 +27,21 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 /// Samples that are judged together, by their median: one late wake-up is no load.
 const SAMPLES: usize = 9;
 /// What an overload leaves of the effort, in percent.
-const DECREASE_TO: u32 = 70;
+const DECREASE_TO: u32 = 50;
 /// What a loop without one adds, in thousandths of the whole.
 const INCREASE_BY: u32 = 80;
 /// No look waits longer than this for want of effort: long pauses cost nothing.
 const STRETCH_MAX: Duration = Duration::from_secs(1);
 /// The whole effort.
 const WHOLE: u32 = 1_000;
-/// So many per cent of the tasks that ended accepted in the same time are a flood,
+/// So many per cent of the tasks that ended accepted in the same time are a flood.
 const FLOOD_PERCENT: usize = 140;
-/// if they are at least so many between two judgements.
-const FLOOD_MIN: usize = 32;
 /// With more than this the effort does not rise yet.
 const BALANCE_PERCENT: usize = 115;
 /// How much of a count comes from the last judgement's, in percent: some dozen tasks come and end by chance.
 const KEPT: usize = 80;
+/// How much of what was accepted beyond what ended is still believed at the next judgement: other processes end such tasks too.
+const KEPT_AHEAD: usize = 99;
 
 /// The bounds of the effort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,12 +93,13 @@ struct Load {
     /// How long those accepted waited on average.
     waited: Duration,
     finished: usize,
+    /// Whether more is accepted and not ended than the process could have under way at once.
+    piles_up: bool,
 }
 
 impl Load {
     fn accepts_more_than(&self, percent: usize) -> bool {
-        self.accepted >= FLOOD_MIN
-            && self.accepted.saturating_mul(100) >= self.finished.saturating_mul(percent)
+        self.piles_up && self.accepted.saturating_mul(100) > self.finished.saturating_mul(percent)
     }
 }
 
@@ -174,10 +175,8 @@ impl Effort {
 /// Measures the load and lets the effort follow it, until the shutdown.
 pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
     let mut samples = Vec::with_capacity(SAMPLES);
-    let (mut accepted, mut finished) = (0, 0);
-    let smoothed = |before: usize, new: &AtomicUsize| {
-        (before * KEPT + new.swap(0, Ordering::Relaxed) * (100 - KEPT)) / 100
-    };
+    let (mut accepted, mut finished, mut ahead) = (0, 0, 0_usize);
+    let smoothed = |before: usize, new: usize| (before * KEPT + new * (100 - KEPT)) / 100;
     while !shutdown.is_cancelled() {
         let began_at = Instant::now();
         tokio::time::sleep(SAMPLE_EVERY).await;
@@ -189,9 +188,12 @@ pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
         }
         samples.sort_unstable();
         let waited = worker.effort.take_waited();
-        accepted = smoothed(accepted, &worker.effort.accepted);
-        finished = smoothed(finished, &worker.effort.finished);
-        let load = Load { lag: samples[SAMPLES / 2], accepted, waited, finished };
+        let new = worker.effort.accepted.swap(0, Ordering::Relaxed);
+        let ended = worker.effort.finished.swap(0, Ordering::Relaxed);
+        (accepted, finished) = (smoothed(accepted, new), smoothed(finished, ended));
+        ahead = (ahead * KEPT_AHEAD / 100 + new).saturating_sub(ended);
+        let piles_up = ahead > worker.config.worker_attempts_max;
+        let load = Load { lag: samples[SAMPLES / 2], accepted, waited, finished, piles_up };
         samples.clear();
         let changed = worker.effort.follow(load);
         if changed {
@@ -208,7 +210,8 @@ pub(crate) async fn run(worker: &Worker, shutdown: &CancellationToken) {
 mod tests {
     use super::*;
 
-    const IDLE: Load = Load { lag: Duration::ZERO, accepted: 0, waited: Duration::ZERO, finished: 0 };
+    const IDLE: Load =
+        Load { lag: Duration::ZERO, accepted: 0, waited: Duration::ZERO, finished: 0, piles_up: false };
 
     fn lagging(lag: Duration) -> Load {
         Load { lag, ..IDLE }
@@ -218,10 +221,11 @@ mod tests {
     fn a_flood_whose_submits_wait_lowers_the_effort_and_a_balance_does_not() {
         let config = EffortConfig::default();
         let effort = Effort::new(config);
-        let flood = Load { accepted: 700, waited: config.accept_wait_max * 2, finished: 60, ..IDLE };
+        let waited = config.accept_wait_max * 2;
+        let flood = Load { accepted: 700, waited, finished: 60, piles_up: true, ..IDLE };
         assert!(!effort.follow(Load { waited: config.accept_wait_max / 2, ..flood }), "nobody waits for it");
         assert!(!effort.follow(Load { finished: 700, ..flood }), "as much ends as comes");
-        assert!(!effort.follow(Load { accepted: 20, finished: 0, ..flood }), "a handful is no flood");
+        assert!(!effort.follow(Load { piles_up: false, ..flood }), "all of it can be under way");
         for _ in 0..100 {
             effort.follow(flood);
         }

@@ -37,6 +37,8 @@ pub(crate) async fn pass(worker: &Worker) -> Result<Next, PassError> {
     let mut absent = Vec::new();
     for (owned, renewal) in all.iter().zip(renewals) {
         match renewal {
+            // It ended while the renewal was on its way, and its lease went.
+            Renewal::Absent | Renewal::OtherToken(_) if !worker.holdings.has(owned) => {}
             Renewal::Renewed => owned.renewed(asked_at),
             Renewal::Absent => absent.push(owned.clone()),
             Renewal::OtherToken(token) if token > owned.lease.fencing_token => {

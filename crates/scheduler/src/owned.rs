@@ -276,6 +276,11 @@ impl Holdings {
         self.table().get(&name).cloned()
     }
 
+    /// Whether this very attempt is still held.
+    pub(crate) fn has(&self, owned: &Owned) -> bool {
+        self.table().get(&owned.name()).is_some_and(|held| std::ptr::eq(held.as_ref(), owned))
+    }
+
     /// The attempts of a task; more than one only while an older one outlives its time.
     pub(crate) fn of_task(&self, task: TaskId) -> Vec<Arc<Owned>> {
         let any = AttemptRef { task, attempt_no: i32::MIN }..=AttemptRef { task, attempt_no: i32::MAX };

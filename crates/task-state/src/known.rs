@@ -148,7 +148,10 @@ impl<'a> Columns<'a> {
             ends: sorted.iter().map(|judged| judged.ends()).collect(),
             through: flags(|attempt| attempt.through),
             closed: flags(|attempt| attempt.closed),
-            outcomes: attempts.iter().map(|attempt| attempt.as_ref()?.outcome.map(AttemptOutcome::as_str)).collect(),
+            outcomes: attempts
+                .iter()
+                .map(|attempt| attempt.as_ref()?.outcome.map(AttemptOutcome::as_str))
+                .collect(),
             settle: changes.iter().map(|c| c.settle.map(SettlementKind::as_str)).collect(),
             assets: changes.iter().map(|c| c.asset.as_ref()).collect(),
         }

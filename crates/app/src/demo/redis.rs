@@ -86,7 +86,8 @@ fn settings(port: u16, folder: &Path, password: &str) -> String {
     let folder = folder.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
     format!(
         "bind 127.0.0.1\nport {port}\ndir \"{folder}\"\nrequirepass {password}\n\
-         save \"\"\nappendonly yes\nappendfsync everysec\nmaxmemory-policy noeviction\ndaemonize no\n"
+         save \"\"\nappendonly yes\nappendfsync everysec\nauto-aof-rewrite-min-size 256mb\n\
+         maxmemory-policy noeviction\ndaemonize no\n"
     )
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::{ModelName, TenantId, UserId};
+use domain::{ModelName, TenantId, UserId, WorkerId};
 
 use super::{QueuedUser, ReadyTask};
 use crate::{Control, ControlError, Popped, script::Script, ttl::millis};
@@ -16,10 +16,24 @@ impl Control {
     /// Takes up to `max` tasks in fair order and claims each for ten seconds. Claims and parkings that ran out come
     /// back first.
     ///
+    /// `by` pops one batch of a model after the other, and numbers them. After an error it names the same number again: if
+    /// that pop was made and only its answer lost, the answer is given once more and nothing new is taken.
+    ///
     /// # Errors
-    /// When control cannot be reached. After `Unknown` what was popped comes back by itself.
-    pub async fn pop_ready(&self, model: &ModelName, max: u32) -> Result<Popped, ControlError> {
-        let call = self.ready_call(Script::ReadyPop, model).arg(max.min(POP_MAX)).arg(millis(CLAIM));
+    /// When control cannot be reached. After `Unknown` what was popped comes back by itself, unless it is asked for again.
+    pub async fn pop_ready(
+        &self,
+        model: &ModelName,
+        max: u32,
+        by: &WorkerId,
+        number: u64,
+    ) -> Result<Popped, ControlError> {
+        let call = self
+            .ready_call(Script::ReadyPop, model)
+            .arg(max.min(POP_MAX))
+            .arg(millis(CLAIM))
+            .arg(by.as_str())
+            .arg(number);
         let (marked, due, refill, popped): (bool, i64, Vec<String>, Vec<String>) =
             self.0.control.call(call).await?;
         let tasks = popped

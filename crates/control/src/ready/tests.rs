@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use domain::{TaskId, TenantId, UserId};
+use domain::{TaskId, TenantId, UserId, WorkerId};
 use proptest::prelude::*;
 
 use super::*;
@@ -35,8 +35,13 @@ async fn add(control: &Control, tasks: &[ReadyTask]) {
     assert!(control.add_ready(tasks).await.unwrap().iter().all(|added| *added == Added::New));
 }
 
+/// Who has popped nothing yet.
+fn somebody() -> WorkerId {
+    format!("worker-{}", TaskId::generate()).parse().unwrap()
+}
+
 async fn pop(control: &Control, max: u32) -> Vec<ReadyTask> {
-    control.pop_ready(&model(), max).await.unwrap().tasks
+    control.pop_ready(&model(), max, &somebody(), 0).await.unwrap().tasks
 }
 
 /// Pops one by one and finishes each, as a scheduler with one free place at a time does.
@@ -51,6 +56,27 @@ async fn serve(control: &Control, count: usize) -> Vec<ReadyTask> {
         served.extend(popped);
     }
     served
+}
+
+#[tokio::test]
+async fn a_pop_whose_answer_was_lost_is_told_again_and_takes_nothing_new() {
+    let corner = Corner::new();
+    let (tenant, user, worker) = (TenantId::generate(), UserId::generate(), somebody());
+    let all = tasks(120, tenant, user);
+    add(&corner.control, &all[..100]).await;
+    let full = corner.control.add_ready(&all[100..]).await.unwrap();
+    assert!(full.iter().all(|added| *added == Added::Full));
+    let lost = corner.control.pop_ready(&model(), 60, &worker, 7).await.unwrap();
+    assert_eq!((lost.tasks.len(), lost.refill.len()), (60, 1));
+    let told = corner.control.pop_ready(&model(), 9, &worker, 7).await.unwrap();
+    assert_eq!((&told.tasks, &told.refill), (&lost.tasks, &lost.refill));
+
+    let others = corner.control.pop_ready(&model(), 9, &somebody(), 7).await.unwrap();
+    assert_eq!(others.tasks, all[60..69], "another worker's pops are its own");
+    let next = corner.control.pop_ready(&model(), 9, &worker, 8).await.unwrap();
+    assert_eq!(next.tasks, all[69..78]);
+    let old = corner.control.pop_ready(&model(), 9, &worker, 7).await.unwrap();
+    assert_eq!(old.tasks, all[78..87], "only the last pop is remembered");
 }
 
 #[tokio::test]
@@ -177,13 +203,13 @@ async fn only_heads_are_kept_better_ones_displace_and_a_refill_is_asked_for_once
     assert_eq!(corner.control.add_ready(std::slice::from_ref(&best)).await, Ok(vec![Added::New]));
     assert_eq!(corner.control.queue_depths(&[model()]).await, Ok(vec![100]));
 
-    let popped = corner.control.pop_ready(&model(), 49).await.unwrap();
+    let popped = corner.control.pop_ready(&model(), 49, &somebody(), 0).await.unwrap();
     assert_eq!(popped.tasks[0], best);
     assert_eq!(popped.refill, []);
     corner.control.done_ready(&popped.tasks).await.unwrap();
-    let popped = corner.control.pop_ready(&model(), 1).await.unwrap();
+    let popped = corner.control.pop_ready(&model(), 1, &somebody(), 0).await.unwrap();
     assert_eq!(popped.refill, [QueuedUser { tenant, user }]);
-    let popped = corner.control.pop_ready(&model(), 1).await.unwrap();
+    let popped = corner.control.pop_ready(&model(), 1, &somebody(), 0).await.unwrap();
     assert_eq!(popped.refill, []);
     let added = corner.control.add_ready(&many[99..]).await.unwrap();
     assert!(added.iter().all(|added| *added == Added::New), "the displaced one too");
@@ -212,7 +238,7 @@ async fn who_is_parked_stands_aside_until_woken() {
     corner.control.put_back(&[(popped[0].clone(), Park::Tenant { for_at_most: long })]).await.unwrap();
     add(&corner.control, &of_stranger).await;
     assert_eq!(serve(&corner.control, 9).await, of_stranger);
-    let due = corner.control.pop_ready(&model(), 9).await.unwrap().next_due_ms.unwrap();
+    let due = corner.control.pop_ready(&model(), 9, &somebody(), 0).await.unwrap().next_due_ms.unwrap();
     assert!((500_000..=600_000).contains(&due), "{due}");
 
     // A release wakes the tenant; the user too, since it is named.
@@ -231,7 +257,7 @@ async fn timers_bring_back_the_parked_and_those_that_were_not_due() {
     let now = corner.control.now_ms().await.unwrap();
     let later = ReadyTask { not_before_ms: now + 400, ..task(tenant, user, 1) };
     add(&corner.control, std::slice::from_ref(&later)).await;
-    let popped = corner.control.pop_ready(&model(), 9).await.unwrap();
+    let popped = corner.control.pop_ready(&model(), 9, &somebody(), 0).await.unwrap();
     assert_eq!(popped.tasks, []);
     assert!((1..=400).contains(&popped.next_due_ms.unwrap()));
     assert_eq!(corner.control.queue_depths(&[model()]).await, Ok(vec![1]));
@@ -307,7 +333,7 @@ async fn cancelled_tasks_are_gone_wherever_they_were() {
     assert_eq!(pop(&corner.control, 1).await, [claimed]);
     corner.control.remove_ready(&all).await.unwrap();
     assert_eq!(corner.control.queue_depths(&[model()]).await, Ok(vec![0]));
-    let popped = corner.control.pop_ready(&model(), 9).await.unwrap();
+    let popped = corner.control.pop_ready(&model(), 9, &somebody(), 0).await.unwrap();
     assert_eq!((popped.tasks, popped.next_due_ms), (vec![], None));
     add(&corner.control, &all).await;
 }
@@ -339,9 +365,9 @@ async fn a_lost_queue_says_so_and_adding_again_mends_it() {
     let corner = Corner::new();
     let all = tasks(5, TenantId::generate(), UserId::generate());
     add(&corner.control, &all).await;
-    assert!(!corner.control.pop_ready(&model(), 0).await.unwrap().marked);
+    assert!(!corner.control.pop_ready(&model(), 0, &somebody(), 0).await.unwrap().marked);
     corner.control.mark_ready(&model()).await.unwrap();
-    assert!(corner.control.pop_ready(&model(), 0).await.unwrap().marked);
+    assert!(corner.control.pop_ready(&model(), 0, &somebody(), 0).await.unwrap().marked);
     // Half of it evaporates: everything but the tasks' own records.
     for (key, _) in corner.all_keys().await {
         if !key.contains(":k:") {

@@ -60,7 +60,7 @@ async fn slots_and_pops_per_second_of_one_core() {
         control.finish_rebuild(ticket, &[]).await.unwrap();
     }
     let started = Instant::now();
-    let mut moved = 0_u32;
+    let (worker, mut moved) = ("measure".parse().unwrap(), 0_u32);
     while started.elapsed() < Duration::from_secs(2) {
         let ready: Vec<_> = (0..64)
             .map(|i| control::ReadyTask {
@@ -76,7 +76,7 @@ async fn slots_and_pops_per_second_of_one_core() {
             })
             .collect();
         control.add_ready(&ready).await.unwrap();
-        let popped = control.pop_ready(&model, 64).await.unwrap().tasks;
+        let popped = control.pop_ready(&model, 64, &worker, moved.into()).await.unwrap().tasks;
         let claims: Vec<_> = popped
             .iter()
             .map(|task| control::SlotClaim {

@@ -42,7 +42,7 @@ impl Gap {
         match self {
             Self::Popped => detour.redis.freeze_before(&attempts),
             Self::SlotsTaken => detour.redis.freeze_after(&attempts),
-            Self::BeforeClaim => detour.database.freeze_before(&["INSERT INTO task_attempts"]),
+            Self::BeforeClaim => detour.database.freeze_before(&["task_state_claim"]),
             Self::BeforeLease => detour.redis.freeze_before(&leases),
             Self::BeforeSubmit => detour.provider.freeze_before(&["POST /v1/jobs"]),
             Self::Accepted => detour.provider.freeze_after(&["POST /v1/jobs"]),

@@ -97,7 +97,9 @@ async fn what_a_dead_scheduler_had_popped_does_not_hold_up_the_rest() {
     let tasks = world.submit(450, Order::default()).await;
     let mut out = Vec::new();
     while out.len() < 300 {
-        out.extend(world.control.pop_ready(&"mock-fast".parse().unwrap(), 300).await.unwrap().tasks);
+        let (model, somebody) = ("mock-fast".parse().unwrap(), "somebody".parse().unwrap());
+        let popped = world.control.pop_ready(&model, 300, &somebody, out.len() as u64).await.unwrap();
+        out.extend(popped.tasks);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let popped_at = std::time::Instant::now();
