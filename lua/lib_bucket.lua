@@ -1,15 +1,10 @@
--- Token buckets, for the scripts that this file is put in front of.
+-- Token buckets, for the scripts that this file is put in front of, after lib_clock.
 --
 -- A bucket is a hash: tokens (decimal text, since Redis would cut a fraction off), last_refill_ms. All arithmetic is
 -- on Redis's own clock. What the hash says is not trusted: a value above the capacity, below zero, of another type, or
 -- a time in the future is clamped, so a planted or half-written key heals when it is first touched.
 
 local EPSILON = 0.000001
-
-local function clock_ms()
-  local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-end
 
 -- Milliseconds in which so many tokens come back.
 local function refill_ms(bucket, tokens)
@@ -53,4 +48,12 @@ local function bucket_write(bucket, tokens, now, ttl_ms)
   redis.call('HSET', bucket.key, 'tokens', string.format('%.9f', tokens), 'last_refill_ms', string.format('%.0f', now))
   redis.call('PEXPIRE', bucket.key, string.format('%.0f', ttl_ms))
   bucket.tokens = tokens
+end
+
+-- Heals a bucket that nothing is taken from: a time from before a clock was set back would stop the refill, a missing
+-- expiry would stay for ever.
+local function bucket_heal(bucket, now)
+  if bucket.known and (bucket.ahead or redis.call('PTTL', bucket.key) < 0) then
+    bucket_write(bucket, bucket.tokens, now, math.max(1, refill_ms(bucket, bucket.capacity - bucket.tokens)))
+  end
 end

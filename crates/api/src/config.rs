@@ -9,7 +9,7 @@
 //! | `AIVIDEO_API__IN_FLIGHT_MAX` | requests answered at once; more are refused with 503 | 4096 |
 //! | `AIVIDEO_API__STORE_IN_FLIGHT_MAX` | of those, how many may be busy in PostgreSQL outside the submit writer | 32 |
 
-use domain::limits::Bucket;
+use domain::limits::{Bucket, Window};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -45,6 +45,8 @@ pub struct ApiConfig {
     pub ip_window: Option<IpWindow>,
     /// Wrong credentials per address. None is unlimited.
     pub failed_auth: Option<FailedAuth>,
+    /// Browser tokens that one key may mint within a window. None is unlimited.
+    pub minting: Option<Window>,
     /// Seconds between two comments on a stream, be it quiet or busy.
     pub stream_comment_seconds: u64,
     /// Seconds after which a stream reads PostgreSQL again although nothing was announced.
@@ -90,6 +92,7 @@ impl Default for ApiConfig {
             ip: Some(Bucket::per_second(2_000, 4_000)),
             ip_window: Some(IpWindow { limit: 20_000, window_ms: 10_000 }),
             failed_auth: Some(FailedAuth { limit: 60, window_ms: 60_000 }),
+            minting: Some(Window { limit: 1_000, window_ms: 60_000 }),
             stream_comment_seconds: 10,
             stream_reread_seconds: 10,
             streams_max: 10_000,
@@ -141,6 +144,7 @@ impl ApiConfig {
             ("ip", self.ip.is_some_and(|ip| ip.capacity == 0 || ip.refill == 0 || ip.per_ms == 0)),
             ("ip_window", self.ip_window.is_some_and(|w| w.limit == 0 || w.window_ms == 0)),
             ("failed_auth", self.failed_auth.is_some_and(|f| f.limit == 0 || f.window_ms == 0)),
+            ("minting", self.minting.is_some_and(|m| m.limit == 0 || m.window_ms == 0)),
         ] {
             if zero {
                 return Err(ConfigError::Zero(name));

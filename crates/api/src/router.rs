@@ -83,6 +83,8 @@ fn admin_routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(admin::create_key::create_key))
         .routes(routes!(admin::revoke_key::revoke_key))
         .routes(routes!(admin::create_grant::create_grant))
+        .routes(routes!(admin::list_limits::list_limits))
+        .routes(routes!(admin::put_limit::put_limit, admin::remove_limit::remove_limit))
 }
 
 fn service_routes() -> OpenApiRouter<ApiState> {

@@ -67,6 +67,7 @@ struct Shared {
     parts: ApiParts,
     proxies: Proxies,
     reads: ReadLimits,
+    shadow_reads: ReadLimits,
     failed_auths: FailedAuths,
     in_flight: Gate,
     store: Gate,
@@ -86,6 +87,7 @@ impl ApiState {
         Self(Arc::new(Shared {
             proxies,
             reads: ReadLimits::new(),
+            shadow_reads: ReadLimits::new(),
             failed_auths: FailedAuths::new(config.failed_auth),
             in_flight: Gate::new("requests", config.in_flight_max, Duration::ZERO),
             store: Gate::new("store", config.store_in_flight_max, store_wait),
@@ -167,6 +169,11 @@ impl ApiState {
 
     pub(crate) fn reads(&self) -> &ReadLimits {
         &self.0.reads
+    }
+
+    /// The read buckets that only count, of keys that have one.
+    pub(crate) fn shadow_reads(&self) -> &ReadLimits {
+        &self.0.shadow_reads
     }
 
     pub(crate) fn failed_auths(&self) -> &FailedAuths {

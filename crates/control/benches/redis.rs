@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use control::{Control, ControlConfig, InflowCharge, InflowCheck, InflowKey, Park, ReadyTask, ReplayKey};
+use control::{
+    Control, ControlConfig, InflowCharge, InflowCheck, InflowKey, InflowLimit, Park, ReadyTask, ReplayKey,
+};
 use divan::Bencher;
 use domain::{
     ModelName, TaskId, TenantId, UserId,
@@ -51,7 +53,9 @@ fn admit(bencher: Bencher<'_, '_>) {
     let bench = Bench::new();
     let (tenant, user) = (TenantId::generate(), UserId::generate());
     let bucket = Bucket::per_second(1_000_000, 1_000_000);
-    let check = |key, scope| InflowCheck { scope, key, rule: "submit", bucket, cost: 1 };
+    let limit = InflowLimit::Bucket(bucket);
+    let check =
+        |key, scope| InflowCheck { scope, key, rule: "submit", limit: limit.clone(), cost: 1, shadow: false };
     let charge = InflowCharge {
         tenant,
         replay: Some(ReplayKey { user, hash: "0".repeat(64) }),

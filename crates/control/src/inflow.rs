@@ -1,4 +1,5 @@
-//! Limits at the entry: token buckets decided together, the replay entry before them, the counter of the address.
+//! Limits at the entry: token buckets and strict windows decided together, the replay entry before them, the counter of
+//! the address.
 //!
 //! One request is one script on the tenant's tag and one on the address's, in one pipeline. Concurrent requests
 //! share that pipeline (see [`Gatherer`]). Passing here is not permission: the transaction in PostgreSQL is.
@@ -7,12 +8,15 @@ mod admit;
 mod gather;
 mod refund;
 mod replay;
+mod reply;
+#[cfg(test)]
+mod tests;
 
 use std::net::IpAddr;
 
 use domain::{
-    ModelName, TenantId, UserId,
-    limits::{Bucket, LimitScope},
+    KeyId, ModelName, TenantId, UserId,
+    limits::{Bucket, LimitScope, Window},
 };
 use serde::{Deserialize, Serialize};
 
@@ -21,42 +25,73 @@ pub(crate) use gather::Gatherer;
 /// What one request asks of the limits.
 #[derive(Debug, Clone)]
 pub struct InflowCharge {
-    /// The tenant; all buckets of one request are its own.
+    /// The tenant; all limits of one request are its own.
     pub tenant: TenantId,
     /// The idempotency key, if the request has one.
     pub replay: Option<ReplayKey>,
-    /// The buckets, decided together: refused by one is charged by none. May be empty.
+    /// The limits, decided together: refused by one is charged by none. May be empty.
     pub checks: Vec<InflowCheck>,
     /// The shared counter of the caller's address.
     pub ip: Option<IpCharge>,
 }
 
-/// One bucket of a request.
+/// One limit of a request.
 #[derive(Debug, Clone)]
 pub struct InflowCheck {
     /// What refusals and headers call it.
     pub scope: LimitScope,
-    /// Whose bucket it is.
+    /// Whose limit it is.
     pub key: InflowKey,
     /// The name of the rule; part of the key and a metric label, so from configuration, never from a request.
     pub rule: &'static str,
-    /// Its size and rate.
-    pub bucket: Bucket,
-    /// Tokens wanted.
+    /// Its size.
+    pub limit: InflowLimit,
+    /// How much of it is wanted.
     pub cost: u32,
+    /// A shadow counts like any other limit, in a place of its own, and tells when it would have refused; it refuses nobody.
+    pub shadow: bool,
 }
 
-/// Whose bucket.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How a limit counts.
+#[derive(Debug, Clone, PartialEq)]
+pub enum InflowLimit {
+    /// By tokens: a burst, and a rate.
+    Bucket(Bucket),
+    /// One by one: never more in any stretch of the window's length.
+    Window {
+        /// The window.
+        window: Window,
+        /// Names what this request adds. The same name is counted once, so twins of a request are one.
+        entry: String,
+    },
+}
+
+impl InflowLimit {
+    /// The most that can be had at once.
+    #[must_use]
+    pub const fn most(&self) -> u32 {
+        match self {
+            Self::Bucket(bucket) => bucket.capacity,
+            Self::Window { window, .. } => window.limit,
+        }
+    }
+}
+
+/// Whose limit.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum InflowKey {
     /// A user's.
     User(UserId),
+    /// An API key's.
+    Key(KeyId),
     /// The tenant's.
     Tenant,
     /// A route's, within the tenant.
     Endpoint(&'static str),
     /// A model's, within the tenant.
     Model(ModelName),
+    /// A user's, of one expensive model.
+    Expensive(UserId, ModelName),
 }
 
 /// A sliding counter for one address (IPv6: its /64).
@@ -93,20 +128,20 @@ pub struct StoredAnswer {
 /// The limits' answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
-    /// The same key was answered before. Nothing was charged to a bucket.
+    /// The same key was answered before. No limit was charged.
     Replay(StoredAnswer),
     /// Go on. One state per check, in order.
-    Granted(Vec<BucketState>),
-    /// No. Nothing was charged to a bucket.
+    Granted(Vec<CheckState>),
+    /// No. No limit was charged.
     Refused {
         /// What refused; if several did, the one with the longest wait.
         by: RefusedBy,
         /// After this a request alone succeeds. At least 1.
         retry_after_ms: u64,
         /// One state per check, in order.
-        states: Vec<BucketState>,
+        states: Vec<CheckState>,
     },
-    /// The check asks for more than its bucket can ever hold: waiting would not help.
+    /// The check asks for more than its limit can ever hold: waiting would not help.
     CostAboveCapacity {
         /// Index of the check.
         check: usize,
@@ -122,11 +157,24 @@ pub enum RefusedBy {
     Ip,
 }
 
-/// A bucket after the decision.
+/// A limit after the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BucketState {
-    /// Whole tokens left.
+pub struct CheckState {
+    /// What is left, in whole numbers.
     pub remaining: u32,
-    /// Until it is full again.
+    /// Until all of it is back.
     pub reset_ms: u64,
+    /// How the request stands with it.
+    pub standing: Standing,
+}
+
+/// How a request stands with one of its limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It lets the request through; a granted request was charged to it.
+    Passes,
+    /// It had counted this very request before, and did not again.
+    Counted,
+    /// Too little is left. That refused the request, unless the check is a shadow.
+    Short,
 }

@@ -5,7 +5,9 @@
 //!
 //! | purpose | key | form |
 //! |---|---|---|
-//! | inflow buckets | `rl:{t:<tenant>}:user:<u>:<rule>`, `…:tenant:<rule>`, `…:endpoint:<e>:<rule>`, `…:model:<m>:<rule>` | hash tokens, last_refill_ms |
+//! | inflow buckets | `rl:{t:<tenant>}:user:<u>:<rule>`, `…:key:<k>:<rule>`, `…:tenant:<rule>`, `…:endpoint:<e>:<rule>`, `…:model:<m>:<rule>` | hash tokens, last_refill_ms |
+//! | strict window | `rl:{t:<tenant>}:expensive:user:<u>:<m>`, `rl:{t:<tenant>}:key:<k>:mint` | zset entry by when |
+//! | a limit in shadow mode | the limit's own key and `:shadow` | as the limit's own |
 //! | replay entry | `idem:{t:<tenant>}:<user>:<hash>` | JSON |
 //! | address limits | `rl:{ip:<ip>}:win`, `rl:{ip:<ip>}:auth` | hash of small buckets; zset |
 //! | dispatch buckets | `rl:{a:<account>}:submit`, `rl:{a:<account>}:model:<m>` | hash tokens, last_refill_ms, capacity |
@@ -28,7 +30,7 @@ use std::{
 use domain::{ModelName, ProviderAccountId, TaskId, TenantId, UserId, WorkerId};
 
 use crate::{
-    inflow::InflowKey,
+    inflow::{InflowCheck, InflowKey},
     slots::{SlotSet, SlotTag},
 };
 
@@ -43,14 +45,22 @@ impl Keys {
         Self { prefix: Arc::from(prefix) }
     }
 
-    pub(crate) fn inflow(&self, tenant: TenantId, key: &InflowKey, rule: &str) -> String {
-        let p = &self.prefix;
-        match key {
+    pub(crate) fn inflow(&self, tenant: TenantId, check: &InflowCheck) -> String {
+        let (p, rule) = (&self.prefix, check.rule);
+        let mut key = match &check.key {
             InflowKey::User(user) => format!("{p}rl:{{t:{tenant}}}:user:{user}:{rule}"),
+            InflowKey::Key(key) => format!("{p}rl:{{t:{tenant}}}:key:{key}:{rule}"),
             InflowKey::Tenant => format!("{p}rl:{{t:{tenant}}}:tenant:{rule}"),
             InflowKey::Endpoint(name) => format!("{p}rl:{{t:{tenant}}}:endpoint:{name}:{rule}"),
             InflowKey::Model(model) => format!("{p}rl:{{t:{tenant}}}:model:{model}:{rule}"),
+            InflowKey::Expensive(user, model) => {
+                format!("{p}rl:{{t:{tenant}}}:expensive:user:{user}:{model}")
+            }
+        };
+        if check.shadow {
+            key.push_str(":shadow");
         }
+        key
     }
 
     pub(crate) fn replay(&self, tenant: TenantId, user: UserId, hash: &str) -> String {
@@ -177,7 +187,15 @@ pub fn network(ip: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use domain::limits::{Bucket, LimitScope};
+
     use super::*;
+    use crate::InflowLimit;
+
+    fn check(key: InflowKey) -> InflowCheck {
+        let limit = InflowLimit::Bucket(Bucket::per_second(1, 1));
+        InflowCheck { scope: LimitScope::User, key, rule: "submit", limit, cost: 1, shadow: false }
+    }
 
     /// The part that decides the node, as Redis Cluster finds it.
     fn tag(key: &str) -> &str {
@@ -186,6 +204,7 @@ mod tests {
         &key[open + 1..close]
     }
 
+    /// C34, for a cluster.
     #[test]
     fn keys_that_a_script_touches_together_share_a_tag_with_and_without_prefix() {
         let (tenant, user) = (TenantId::generate(), UserId::generate());
@@ -194,10 +213,12 @@ mod tests {
         let task = TaskId::generate();
         for keys in [Keys::new(""), Keys::new("t:1:")] {
             let of_tenant = [
-                keys.inflow(tenant, &InflowKey::User(user), "submit"),
-                keys.inflow(tenant, &InflowKey::Tenant, "submit"),
-                keys.inflow(tenant, &InflowKey::Endpoint("generations"), "submit"),
-                keys.inflow(tenant, &InflowKey::Model(model.clone()), "submit"),
+                keys.inflow(tenant, &check(InflowKey::User(user))),
+                keys.inflow(tenant, &check(InflowKey::Key("abcdefghijkl".parse().unwrap()))),
+                keys.inflow(tenant, &check(InflowKey::Tenant)),
+                keys.inflow(tenant, &check(InflowKey::Endpoint("generations"))),
+                keys.inflow(tenant, &check(InflowKey::Model(model.clone()))),
+                keys.inflow(tenant, &check(InflowKey::Expensive(user, model.clone()))),
                 keys.replay(tenant, user, "h"),
                 keys.no_replay(tenant),
                 keys.slots(&SlotSet::Tenant(tenant)),
@@ -231,6 +252,11 @@ mod tests {
         let keys = Keys::new("");
         let (tenant, user) = (TenantId::generate(), UserId::generate());
         assert_eq!(keys.slots(&SlotSet::User(tenant, user)), format!("slot:{{t:{tenant}}}:user:{user}"));
+        let strict = check(InflowKey::Expensive(user, "mock-pro".parse().unwrap()));
+        let strict_key = format!("rl:{{t:{tenant}}}:expensive:user:{user}:mock-pro");
+        assert_eq!(keys.inflow(tenant, &strict), strict_key);
+        let shadow = InflowCheck { shadow: true, ..strict };
+        assert_eq!(keys.inflow(tenant, &shadow), format!("{strict_key}:shadow"));
         assert_eq!(keys.channel(tenant), format!("task.changed.{{{tenant}}}"));
         let ip = "2001:db8:1:2:3:4:5:6".parse().unwrap();
         assert_eq!(keys.ip_window(ip), "rl:{ip:2001:db8:1:2::}:win");

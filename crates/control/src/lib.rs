@@ -40,8 +40,8 @@ pub use crate::{
     failed_auth::{FailedAuthLimit, FailedAuthWindow},
     health::Health,
     inflow::{
-        Admission, BucketState, InflowCharge, InflowCheck, InflowKey, IpCharge, RefusedBy, ReplayKey,
-        StoredAnswer,
+        Admission, CheckState, InflowCharge, InflowCheck, InflowKey, InflowLimit, IpCharge, RefusedBy,
+        ReplayKey, Standing, StoredAnswer,
     },
     lease::{Lease, Renewal},
     lock::LockGuard,

@@ -31,16 +31,16 @@ macro_rules! scripts {
 }
 
 scripts! {
-    /// Decides all token buckets of one request together, or answers with a replay.
-    Inflow = "lib_bucket" "inflow";
+    /// Decides all entry limits of one request together, or answers with a replay.
+    Inflow = "lib_clock" "lib_bucket" "lib_window" "inflow";
     /// Gives back what `inflow` charged.
-    InflowRefund = "lib_bucket" "inflow_refund";
+    InflowRefund = "lib_clock" "lib_bucket" "lib_window" "inflow_refund";
     /// The sliding counter of one address.
     IpWindow = "ip_window";
     /// The sliding log of failed authentications of one address.
-    AuthWindow = "auth_window";
+    AuthWindow = "lib_clock" "lib_window" "auth_window";
     /// Takes the places of one attempt under one tag.
-    SlotAcquire = "lib_bucket" "slot_acquire";
+    SlotAcquire = "lib_clock" "lib_bucket" "slot_acquire";
     /// Gives them back.
     SlotRelease = "slot_release";
     /// Vouches for attempts of one tag.

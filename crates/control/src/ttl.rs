@@ -17,12 +17,13 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use domain::{TaskId, TenantId, UserId};
+    use domain::{TaskId, TenantId, UserId, limits::Window};
 
     use super::*;
     use crate::{
         Change, DispatchPause, DispatchRates, FailedAuthLimit, InflowCharge, InflowCheck, InflowKey,
-        IpCharge, Park, Progress, ReadyTask, ReplayKey, SlotClaim, SlotTag, StoredAnswer, WaitNote,
+        InflowLimit, IpCharge, Park, Progress, ReadyTask, ReplayKey, SlotClaim, SlotTag, StoredAnswer,
+        WaitNote,
         testing::{Corner, account, claim, model, slow},
     };
 
@@ -46,22 +47,27 @@ mod tests {
             scope: domain::limits::LimitScope::User,
             key,
             rule: "submit",
-            bucket: slow(2),
+            limit: InflowLimit::Bucket(slow(2)),
             cost: 1,
+            shadow: false,
         };
         let keys =
             [InflowKey::User(user), InflowKey::Tenant, InflowKey::Endpoint("e"), InflowKey::Model(model())];
+        let window = InflowLimit::Window { window: Window::in_minutes(2, 10), entry: "e".to_owned() };
+        let strict = InflowCheck { limit: window, ..check(InflowKey::Expensive(user, model())) };
+        let shadow = InflowCheck { shadow: true, ..strict.clone() };
         let ip_charge = IpCharge { ip, limit: 9, window_ms: 10_000 };
         let charge = InflowCharge {
             tenant,
             replay: None,
-            checks: keys.into_iter().map(check).collect(),
+            checks: keys.into_iter().map(check).chain([strict, shadow]).collect(),
             ip: Some(ip_charge),
         };
         for _ in 0..4 {
             control.admit(charge.clone()).await.unwrap();
         }
-        control.refund(&[charge]).await.unwrap();
+        control.refund(std::slice::from_ref(&charge)).await.unwrap();
+        control.admit(charge).await.unwrap();
         control.remember_answers(&[(tenant, replay, answer)]).await.unwrap();
         control.charge_failed_auth(ip, FailedAuthLimit { limit: 2, window_ms: 60_000 }).await.unwrap();
 

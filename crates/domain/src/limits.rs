@@ -1,4 +1,4 @@
-//! Limits as values: token buckets, concurrency and queue bounds, tiers.
+//! Limits as values: token buckets, strict windows, concurrency and queue bounds, tiers.
 //!
 //! The figures of a tier are per user; a tenant has [`TENANT_FACTOR`] times as much unless its tier says
 //! otherwise. Who keeps the counts (Redis, PostgreSQL or this process) is decided elsewhere.
@@ -11,6 +11,9 @@ use crate::text_enum::text_enum;
 
 /// How many times a user's limits its tenant has, for tiers that do not say.
 pub const TENANT_FACTOR: u32 = 10;
+
+/// The routes on which a tenant's submits can be limited by themselves.
+pub const SUBMIT_ENDPOINTS: &[&str] = &["generations"];
 
 text_enum! {
     /// What a limit is counted for. Appears in refusals and in the RateLimit headers.
@@ -74,6 +77,30 @@ impl Bucket {
     }
 }
 
+/// A strict window: in no stretch of its length are there more than `limit`. Unlike a bucket it has no burst on top
+/// of a rate, so it suits what is expensive and rare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// The most.
+    pub limit: u32,
+    /// The length in milliseconds.
+    pub window_ms: u64,
+}
+
+impl Window {
+    /// So many in so many minutes.
+    #[must_use]
+    pub const fn in_minutes(limit: u32, minutes: u64) -> Self {
+        Self { limit, window_ms: minutes * 60_000 }
+    }
+
+    /// Its length.
+    #[must_use]
+    pub const fn length(&self) -> Duration {
+        Duration::from_millis(self.window_ms)
+    }
+}
+
 /// What one subject (a user or a tenant) may have at once.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SubjectLimits {
@@ -102,6 +129,8 @@ pub struct Tier {
     pub user: SubjectLimits,
     /// Per tenant.
     pub tenant: SubjectLimits,
+    /// Submits of one expensive model by one user. None is unlimited.
+    pub expensive: Option<Window>,
     /// Reads per key, kept in process. None is unlimited.
     pub reads: Option<Bucket>,
     /// Share in the fair queue relative to other tenants.
@@ -112,7 +141,10 @@ impl Tier {
     /// The default of every new tenant.
     #[must_use]
     pub fn free() -> Self {
-        Self::tenfold("free", Bucket::per_minute(5, 5), 1, 5, Bucket::per_second(100, 200))
+        Self {
+            expensive: Some(Window::in_minutes(3, 10)),
+            ..Self::tenfold("free", Bucket::per_minute(5, 5), 1, 5, Bucket::per_second(100, 200))
+        }
     }
 
     /// For paying users.
@@ -130,6 +162,7 @@ impl Tier {
             name: "enterprise".to_owned(),
             user: limits,
             tenant: limits,
+            expensive: None,
             reads: Some(Bucket::per_second(20_000, 40_000)),
             weight: 1,
         }
@@ -150,6 +183,7 @@ impl Tier {
                 running: running * TENANT_FACTOR,
                 queued: queued * TENANT_FACTOR,
             },
+            expensive: None,
             reads: Some(reads),
             weight: 1,
         }
@@ -171,5 +205,11 @@ mod tests {
         assert_eq!(Tier::free().tenant.running, 10);
         assert_eq!(Tier::pro().tenant.submit, Some(Bucket { capacity: 600, refill: 100, per_ms: 1_000 }));
         assert_eq!(Tier::enterprise().tenant, Tier::enterprise().user);
+    }
+
+    #[test]
+    fn only_the_free_tier_counts_expensive_submits_strictly() {
+        let windows: Vec<_> = Tier::defaults().into_iter().map(|tier| tier.expensive).collect();
+        assert_eq!(windows, [Some(Window { limit: 3, window_ms: 600_000 }), None, None]);
     }
 }

@@ -15,6 +15,8 @@ names! {
     RATE_LIMIT_ALLOWED = "rate_limit_allowed_total";
     /// Requests that a limit refused.
     RATE_LIMIT_REJECTED = "rate_limit_rejected_total";
+    /// Requests that a limit in shadow mode would have refused, by scope and rule.
+    RATE_LIMIT_SHADOW = "rate_limit_shadow_total";
     /// The waits that refused callers were told.
     RATE_LIMIT_RETRY_AFTER_MS = "rate_limit_retry_after_ms";
     /// Time of the limit script as its caller sees it.

@@ -4,6 +4,16 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+/// What becomes of submits that a strict window counts, while Redis control and with it the count is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StrictWithoutRedis {
+    /// They are refused with 503: nobody can say how many there were.
+    Refuse,
+    /// They are accepted within this process's share of the window, and wait like all others.
+    Queue,
+}
+
 /// Figures of the writer and of the entry limits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -28,6 +38,8 @@ pub struct GenerationConfig {
     pub ip_window_ms: u32,
     /// The part of each entry limit that this process lets through while Redis control is away, from 0 to 1.
     pub fallback_share: f64,
+    /// What becomes of submits of expensive models then, where the caller has a strict window on them.
+    pub strict_without_redis: StrictWithoutRedis,
 }
 
 impl Default for GenerationConfig {
@@ -42,6 +54,7 @@ impl Default for GenerationConfig {
             ip_requests: 20_000,
             ip_window_ms: 10_000,
             fallback_share: 0.5,
+            strict_without_redis: StrictWithoutRedis::Refuse,
         }
     }
 }

@@ -50,6 +50,12 @@ pub enum SubmitError {
         /// The limit.
         by: LimitState,
     },
+    /// The model is counted in a strict window, and the count is away. Nothing was done. 503.
+    #[error("submits of this model cannot be counted now")]
+    Uncounted {
+        /// When to come again.
+        retry_after: Duration,
+    },
     /// As many tasks are open as may be. 429.
     #[error("the {scope} has {open} of {limit} open tasks")]
     QueueFull {
@@ -58,6 +64,18 @@ pub enum SubmitError {
         /// Open tasks, running and waiting.
         open: u32,
         /// The most allowed.
+        limit: u32,
+        /// When one of them will usually have ended.
+        retry_after: Duration,
+    },
+    /// As many tasks run as may, and the request is not to wait. 429.
+    #[error("the {scope} has {open} open tasks, and {limit} may run at once")]
+    Concurrency {
+        /// Whose limit.
+        scope: LimitScope,
+        /// Open tasks: those that run, and those that will as soon as they can.
+        open: u32,
+        /// The most that may run.
         limit: u32,
         /// When one of them will usually have ended.
         retry_after: Duration,
@@ -91,7 +109,9 @@ impl SubmitError {
         match self {
             Self::IdempotencyInProgress { retry_after }
             | Self::RateLimited { retry_after, .. }
+            | Self::Uncounted { retry_after }
             | Self::QueueFull { retry_after, .. }
+            | Self::Concurrency { retry_after, .. }
             | Self::Overloaded { retry_after }
             | Self::Unavailable { retry_after } => Some(*retry_after),
             Self::Forbidden
@@ -100,6 +120,26 @@ impl SubmitError {
             | Self::IdempotencyMismatch
             | Self::CostAboveCapacity { .. }
             | Self::Internal => None,
+        }
+    }
+
+    /// Whether it is certain that the request made nothing, and that no twin of it did.
+    pub(crate) const fn made_nothing(&self) -> bool {
+        match self {
+            Self::Forbidden
+            | Self::UnknownProject
+            | Self::InsufficientCredits { .. }
+            | Self::IdempotencyMismatch
+            | Self::QueueFull { .. }
+            | Self::Concurrency { .. }
+            | Self::RateLimited { .. }
+            | Self::CostAboveCapacity { .. }
+            | Self::Uncounted { .. } => true,
+            // A twin may have been accepted, or may yet be.
+            Self::IdempotencyInProgress { .. }
+            | Self::Overloaded { .. }
+            | Self::Unavailable { .. }
+            | Self::Internal => false,
         }
     }
 }

@@ -14,6 +14,8 @@ mod limits;
 mod local_limits;
 mod quote;
 mod request;
+#[cfg(test)]
+mod strict_test;
 mod submit;
 #[cfg(test)]
 mod tests_support;
@@ -23,7 +25,7 @@ use std::{sync::Arc, time::Duration};
 
 pub use cancel::{CancelError, CancelOutcome};
 use catalogue::Catalogue;
-pub use config::{ConfigError, GenerationConfig};
+pub use config::{ConfigError, GenerationConfig, StrictWithoutRedis};
 use control::Control;
 use domain::TaskId;
 pub use error::SubmitError;
@@ -31,7 +33,7 @@ pub use limits::LimitState;
 use local_limits::LocalLimits;
 use pg::PgPool;
 pub use quote::{BindingLimit, Decision, Quote};
-pub use request::{FieldCode, FieldError, GenerationRequest, ParseError};
+pub use request::{FieldCode, FieldError, GenerationRequest, OnLimit, ParseError};
 pub use submit::{Submission, Submitted};
 use task_state::{NewlyQueued, TaskState};
 use tenancy::Tenancy;

@@ -1,15 +1,25 @@
-//! The limits of one submit: which buckets it asks, and what their answer says to the client.
+//! The limits of one submit: which ones it asks, and what their answer says to the client.
 
 use std::{net::IpAddr, time::Duration};
 
-use control::{Admission, BucketState, InflowCharge, InflowCheck, InflowKey, IpCharge, RefusedBy, ReplayKey};
-use domain::limits::{Bucket, LimitScope};
-use tenancy::{LimitRules, Session};
+use control::{
+    Admission, CheckState, InflowCharge, InflowCheck, InflowKey, InflowLimit, IpCharge, RefusedBy, Standing,
+};
+use domain::{
+    limits::{Bucket, LimitScope, Window},
+    principal::Credential,
+};
+use tenancy::{
+    Session,
+    limit_rules::{Figure, LimitName, Shadow},
+};
 
-use crate::{GenerationConfig, SubmitError, request::GenerationRequest};
+use crate::{GenerationConfig, SubmitError, batch::Element};
 
 /// The name of the submit rule in keys and metrics.
-const RULE: &str = "submit";
+const SUBMIT: &str = "submit";
+/// The name of the rule about expensive models in metrics.
+const EXPENSIVE: &str = "expensive";
 /// The name of this route in keys, metrics and configuration.
 const ENDPOINT: &str = "generations";
 
@@ -30,27 +40,85 @@ pub struct LimitState {
     pub reset: Duration,
 }
 
-/// What a submit of this session asks of the limits. With `cost` 0 it only looks.
-pub(crate) fn charge(
-    session: &Session,
-    request: &GenerationRequest,
-    rules: &LimitRules,
-    replay: Option<ReplayKey>,
-    ip: Option<IpCharge>,
-    cost: u32,
-) -> InflowCharge {
-    let principal = &session.principal;
-    let check = |scope, key, bucket: Option<Bucket>| {
-        bucket.map(|bucket| InflowCheck { scope, key, rule: RULE, bucket, cost })
+/// What this submit of the session asks of the limits.
+pub(crate) fn charge(session: &Session, element: &Element, ip: Option<IpCharge>) -> InflowCharge {
+    let (user, tier, rules) = (session.principal.user, &session.tier, &session.rules);
+    let model = &element.request.model;
+    let of_user = match &rules.key_submit {
+        Some(own) => bucket(InflowKey::Key(own.key.clone()), own.bucket),
+        None => bucket(InflowKey::User(user), tier.user.submit),
     };
-    let model = &request.model.name;
+    let expensive = tier.expensive.filter(|_| model.expensive);
     let checks = [
-        check(LimitScope::User, InflowKey::User(principal.user), session.tier.user.submit),
-        check(LimitScope::Tenant, InflowKey::Tenant, session.tier.tenant.submit),
-        check(LimitScope::Endpoint, InflowKey::Endpoint(ENDPOINT), rules.endpoints.get(ENDPOINT).copied()),
-        check(LimitScope::Model, InflowKey::Model(model.clone()), rules.models.get(model).copied()),
+        of_user,
+        bucket(InflowKey::Tenant, tier.tenant.submit),
+        bucket(InflowKey::Endpoint(ENDPOINT), rules.routes.endpoints.get(ENDPOINT).copied()),
+        bucket(InflowKey::Model(model.name.clone()), rules.routes.models.get(&model.name).copied()),
+        expensive.map(|window| strict(session, element, window)),
     ];
-    InflowCharge { tenant: principal.tenant, replay, checks: checks.into_iter().flatten().collect(), ip }
+    let shadows = rules.shadows.iter().filter_map(|shadow| shadow_check(shadow, session, element));
+    InflowCharge {
+        tenant: session.principal.tenant,
+        replay: element.replay_key(),
+        checks: checks.into_iter().flatten().chain(shadows).collect(),
+        ip,
+    }
+}
+
+fn bucket(key: InflowKey, bucket: Option<Bucket>) -> Option<InflowCheck> {
+    let limit = InflowLimit::Bucket(bucket?);
+    Some(InflowCheck { scope: scope(&key), key, rule: SUBMIT, limit, cost: 1, shadow: false })
+}
+
+fn strict(session: &Session, element: &Element, window: Window) -> InflowCheck {
+    let key = InflowKey::Expensive(session.principal.user, element.request.model.name.clone());
+    let limit = InflowLimit::Window { window, entry: entry(element) };
+    InflowCheck { scope: scope(&key), key, rule: EXPENSIVE, limit, cost: 1, shadow: false }
+}
+
+/// What a limit in shadow mode counts of this submit, if anything.
+fn shadow_check(shadow: &Shadow, session: &Session, element: &Element) -> Option<InflowCheck> {
+    let (principal, model) = (&session.principal, &element.request.model);
+    let key = match &shadow.limit {
+        // Where the key's own bucket counts, the user's doesn't.
+        LimitName::SubmitUser if session.rules.key_submit.is_none() => InflowKey::User(principal.user),
+        LimitName::SubmitKey => match &principal.credential {
+            Credential::Key(key) => InflowKey::Key(key.clone()),
+            Credential::BrowserToken(_) => return None,
+        },
+        LimitName::SubmitTenant => InflowKey::Tenant,
+        LimitName::SubmitEndpoint(ENDPOINT) => InflowKey::Endpoint(ENDPOINT),
+        LimitName::SubmitModel(name) if *name == model.name => InflowKey::Model(name.clone()),
+        LimitName::ExpensiveUser if model.expensive => {
+            let Figure::Window(Some(window)) = shadow.figure else { return None };
+            return Some(InflowCheck { shadow: true, ..strict(session, element, window) });
+        }
+        _ => return None,
+    };
+    let Figure::Bucket(figure) = shadow.figure else { return None };
+    Some(InflowCheck { shadow: true, ..bucket(key, figure)? })
+}
+
+/// The shadows that would have refused this submit.
+pub(crate) fn refusing_shadows<'a>(
+    session: &'a Session,
+    element: &'a Element,
+    charge: &'a InflowCharge,
+    states: &'a [CheckState],
+) -> impl Iterator<Item = &'a Shadow> {
+    let asked = charge.checks.iter().zip(states).filter(|(check, _)| check.shadow).map(|(_, state)| state);
+    let shadows = session.rules.shadows.iter();
+    let counted = shadows.filter(|shadow| shadow_check(shadow, session, element).is_some());
+    counted.zip(asked).filter(|(_, state)| state.standing == Standing::Short).map(|(shadow, _)| shadow)
+}
+
+/// What a window counts this submit as. Twins under one idempotency key are one, as they make one task; another request
+/// under that key is not, or it could take the first one's place in the window back with its own.
+fn entry(element: &Element) -> String {
+    match &element.key {
+        Some(key) => format!("{}.{}", hex::encode(key.hash), hex::encode(&key.fingerprint[..8])),
+        None => element.task.to_string(),
+    }
 }
 
 /// The shared counter of an address, if there is one.
@@ -59,48 +127,63 @@ pub(crate) fn ip_charge(config: &GenerationConfig, ip: Option<IpAddr>) -> Option
     Some(IpCharge { ip, limit: config.ip_requests, window_ms: config.ip_window_ms })
 }
 
+/// Whether a limit counts this request so strictly that only the shared count will do.
+pub(crate) fn is_strict(charge: &InflowCharge) -> bool {
+    charge.checks.iter().any(|check| is_window(&check.limit) && !check.shadow)
+}
+
+pub(crate) const fn is_window(limit: &InflowLimit) -> bool {
+    matches!(limit, InflowLimit::Window { .. })
+}
+
 /// What an admission means for the submit: the limits to report, or the refusal. A replay is not meant here.
-pub(crate) fn judge(charge: &InflowCharge, admission: Admission) -> Result<Vec<LimitState>, SubmitError> {
+pub(crate) fn judge(charge: &InflowCharge, admission: &Admission) -> Result<Vec<LimitState>, SubmitError> {
     match admission {
-        Admission::Granted(states) => Ok(report(charge, &states)),
+        Admission::Granted(states) => Ok(report(charge, states)),
         Admission::Replay(_) => Ok(Vec::new()),
         Admission::Refused { by, retry_after_ms, states } => {
-            let limits = report(charge, &states);
-            let retry_after = Duration::from_millis(retry_after_ms.max(1));
+            let retry_after = Duration::from_millis((*retry_after_ms).max(1));
             let by = match by {
-                RefusedBy::Check(place) => limits.get(place).copied(),
+                RefusedBy::Check(place) => {
+                    charge.checks.get(*place).zip(states.get(*place)).map(|(check, at)| state(check, *at))
+                }
                 RefusedBy::Ip => charge.ip.map(|ip| of_ip(&ip, retry_after)),
             };
             let by = by.ok_or(SubmitError::Internal)?;
-            Err(SubmitError::RateLimited { by, retry_after, limits })
+            Err(SubmitError::RateLimited { by, retry_after, limits: report(charge, states) })
         }
         Admission::CostAboveCapacity { check } => {
-            let check = charge.checks.get(check).ok_or(SubmitError::Internal)?;
-            let empty = BucketState { remaining: 0, reset_ms: 0 };
+            let check = charge.checks.get(*check).ok_or(SubmitError::Internal)?;
+            let empty = CheckState { remaining: 0, reset_ms: 0, standing: Standing::Short };
             Err(SubmitError::CostAboveCapacity { by: state(check, empty) })
         }
     }
 }
 
-fn report(charge: &InflowCharge, states: &[BucketState]) -> Vec<LimitState> {
-    charge.checks.iter().zip(states).map(|(check, bucket)| state(check, *bucket)).collect()
+/// The limits that bind. Of a shadow nobody is told but its operator.
+fn report(charge: &InflowCharge, states: &[CheckState]) -> Vec<LimitState> {
+    let checks = charge.checks.iter().zip(states);
+    checks.filter(|(check, _)| !check.shadow).map(|(check, at)| state(check, *at)).collect()
 }
 
-fn state(check: &InflowCheck, bucket: BucketState) -> LimitState {
+fn state(check: &InflowCheck, at: CheckState) -> LimitState {
     LimitState {
         scope: check.scope,
-        policy: policy(check.scope),
-        limit: check.bucket.capacity,
-        window: check.bucket.window(),
-        remaining: bucket.remaining,
-        reset: Duration::from_millis(bucket.reset_ms),
+        policy: policy(&check.key),
+        limit: check.limit.most(),
+        window: match &check.limit {
+            InflowLimit::Bucket(bucket) => bucket.window(),
+            InflowLimit::Window { window, .. } => window.length(),
+        },
+        remaining: at.remaining,
+        reset: Duration::from_millis(at.reset_ms),
     }
 }
 
 fn of_ip(ip: &IpCharge, retry_after: Duration) -> LimitState {
     LimitState {
         scope: LimitScope::Ip,
-        policy: policy(LimitScope::Ip),
+        policy: "submit-ip",
         limit: ip.limit,
         window: Duration::from_millis(ip.window_ms.into()),
         remaining: 0,
@@ -109,14 +192,24 @@ fn of_ip(ip: &IpCharge, retry_after: Duration) -> LimitState {
 }
 
 /// The name under which headers and refusals speak of a submit limit.
-const fn policy(scope: LimitScope) -> &'static str {
-    match scope {
-        LimitScope::Ip => "submit-ip",
-        LimitScope::Key => "submit-key",
-        LimitScope::User => "submit-user",
-        LimitScope::Tenant => "submit-tenant",
-        LimitScope::Endpoint => "submit-endpoint",
-        LimitScope::Model => "submit-model",
-        LimitScope::Provider => "submit-provider",
+const fn policy(key: &InflowKey) -> &'static str {
+    match key {
+        InflowKey::User(_) => "submit-user",
+        InflowKey::Key(_) => "submit-key",
+        InflowKey::Tenant => "submit-tenant",
+        InflowKey::Endpoint(_) => "submit-endpoint",
+        InflowKey::Model(_) => "submit-model",
+        InflowKey::Expensive(..) => "expensive-user",
+    }
+}
+
+/// Whom headers and refusals call a submit limit's subject.
+const fn scope(key: &InflowKey) -> LimitScope {
+    match key {
+        InflowKey::User(_) | InflowKey::Expensive(..) => LimitScope::User,
+        InflowKey::Key(_) => LimitScope::Key,
+        InflowKey::Tenant => LimitScope::Tenant,
+        InflowKey::Endpoint(_) => LimitScope::Endpoint,
+        InflowKey::Model(_) => LimitScope::Model,
     }
 }

@@ -25,8 +25,20 @@ pub struct GenerationRequest {
     pub project: Option<ProjectId>,
     /// Given up this many seconds after its acceptance.
     pub deadline_seconds: u32,
+    /// What becomes of it when it could not start at once.
+    pub on_limit: OnLimit,
     /// What it costs.
     pub price: Credits,
+}
+
+/// What becomes of a request whose task could not start at once, because as many run as may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnLimit {
+    /// It waits.
+    #[default]
+    Queue,
+    /// It is refused.
+    Reject,
 }
 
 /// Why a body is not a request.
@@ -78,6 +90,8 @@ pub enum FieldCode {
     UnknownProject,
     /// The model does not offer this.
     NotSupported,
+    /// It is none of the values that there are.
+    UnknownValue,
 }
 
 impl FieldCode {
@@ -97,6 +111,7 @@ impl FieldCode {
             Self::UnknownModel => "unknown_model",
             Self::UnknownProject => "unknown_project",
             Self::NotSupported => "not_supported",
+            Self::UnknownValue => "unknown_value",
         }
     }
 }

@@ -7,13 +7,17 @@ use domain::{Scope, TaskId, metric};
 use metrics::counter;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
-use tenancy::{Session, idempotency::IdempotencyKey};
+use tenancy::{
+    Session,
+    idempotency::{self, IdempotencyKey, KeyRef, Reserved},
+};
 
 use crate::{
-    Generation, SubmitError,
+    Generation, StrictWithoutRedis, SubmitError,
     batch::{Element, Keyed},
     limits::{self, LimitState},
-    request::{GenerationRequest, ROUTE},
+    local_limits::Mode,
+    request::{GenerationRequest, OnLimit, ROUTE},
 };
 
 /// One request to make a video.
@@ -56,51 +60,116 @@ impl Generation {
         let Submission { session, request, idempotency_key, ip, traceparent } = submission;
         check_scope(&session)?;
         let key = idempotency_key.map(|key| Keyed::new(key, &request));
-        let limits = match self.ask_limits(&session, &request, key.as_ref(), ip).await? {
-            Asked::Passed(limits) => limits,
+        let element = Element::new(&session, request, key, traceparent);
+        let Passed { limits, strict } = match self.ask_limits(&session, &element, ip).await? {
+            Asked::Passed(passed) => passed,
             Asked::Answered(earlier) => return Ok(earlier),
         };
-        let element = Element::new(&session, request, key, traceparent);
-        let outcome = self.writers.submit(element).await?;
-        Ok(Submitted { limits: if outcome.replayed { Vec::new() } else { limits }, ..outcome })
+        let on_limit = element.request.on_limit;
+        match self.writers.submit(element).await {
+            Ok(outcome) if outcome.replayed => Ok(outcome),
+            Ok(outcome) => Ok(Submitted { limits, ..outcome }),
+            Err(refusal) => {
+                if refusal.made_nothing() {
+                    self.give_back(strict).await;
+                }
+                Err(refusal.told_to(on_limit))
+            }
+        }
     }
 
     /// The limits' answer; Redis's, or this process's while Redis is away.
     async fn ask_limits(
         &self,
         session: &Session,
-        request: &GenerationRequest,
-        key: Option<&Keyed>,
+        element: &Element,
         ip: Option<IpAddr>,
     ) -> Result<Asked, SubmitError> {
         let shared = &self.shared;
-        let replay = key.map(|key| key.replay_key(session.principal.user));
         let ip = limits::ip_charge(&shared.config, ip);
-        let charge = limits::charge(session, request, shared.tenancy.tiers().rules(), replay, ip, 1);
+        let charge = limits::charge(session, element, ip);
         if charge.checks.is_empty() && charge.replay.is_none() && charge.ip.is_none() {
-            return Ok(Asked::Passed(Vec::new()));
+            return Ok(Asked::Passed(Passed { limits: Vec::new(), strict: None }));
         }
         let admission = match shared.control.admit(charge.clone()).await {
             Ok(admission) => admission,
             Err(error) => {
                 tracing::debug!(%error, "limits are asked in this process");
-                let admission = shared.local_limits.admit(&charge, Instant::now());
-                count(&charge, &admission);
-                admission
+                match self.ask_locally(&charge, Mode::Charge) {
+                    Ok(admission) => admission,
+                    // What was answered before is answered again: nothing new is asked for.
+                    Err(refusal) => return self.earlier_answer(element).await.unwrap_or(Err(refusal)),
+                }
             }
         };
-        if let (Admission::Replay(answer), Some(key)) = (&admission, key)
+        if let (Admission::Replay(answer), Some(key)) = (&admission, &element.key)
             && let Some(answered) = replayed(answer, key)
         {
             return answered.map(Asked::Answered);
         }
-        limits::judge(&charge, admission).map(Asked::Passed)
+        if let Admission::Granted(states) | Admission::Refused { states, .. } = &admission {
+            for shadow in limits::refusing_shadows(session, element, &charge, states) {
+                shared.tenancy.tell_shadow(shadow);
+            }
+        }
+        let limits = limits::judge(&charge, &admission)?;
+        let strict = match admission {
+            Admission::Granted(states) => Some(charge.charged(&states, limits::is_window)),
+            _ => None,
+        };
+        Ok(Asked::Passed(Passed { limits, strict }))
+    }
+
+    /// The answer of this process's own limits. Where a limit counts strictly they won't do, unless configuration says so.
+    pub(crate) fn ask_locally(&self, charge: &InflowCharge, mode: Mode) -> Result<Admission, SubmitError> {
+        let shared = &self.shared;
+        if limits::is_strict(charge) && shared.config.strict_without_redis == StrictWithoutRedis::Refuse {
+            return Err(SubmitError::Uncounted { retry_after: SubmitError::SOON });
+        }
+        let admission = shared.local_limits.admit(charge, mode, Instant::now());
+        if mode == Mode::Charge {
+            count(charge, &admission);
+        }
+        Ok(admission)
+    }
+
+    /// What PostgreSQL remembers of the idempotency key.
+    async fn earlier_answer(&self, element: &Element) -> Option<Result<Asked, SubmitError>> {
+        let keyed = element.key.as_ref()?;
+        let key = KeyRef { user: element.user, route: ROUTE, key: keyed.key.as_str() };
+        let mut conn = self.shared.pool.acquire().await.ok()?;
+        match idempotency::find(&mut conn, key, keyed.fingerprint).await.ok()?? {
+            Reserved::Replay { subject, status, body } => {
+                let task = subject.parse().ok()?;
+                let limits = Vec::new();
+                Some(Ok(Asked::Answered(Submitted { task, status, body, replayed: true, limits })))
+            }
+            Reserved::Mismatch => Some(Err(SubmitError::IdempotencyMismatch)),
+            Reserved::Fresh => None,
+        }
+    }
+
+    /// Gives back the place that a request took in a strict window and made no use of. Buckets keep what they took: they
+    /// limit how often is asked, windows how much of something expensive is had.
+    async fn give_back(&self, strict: Option<InflowCharge>) {
+        let Some(strict) = strict.filter(|charge| !charge.checks.is_empty()) else { return };
+        if let Err(error) = self.shared.control.refund(&[strict]).await {
+            tracing::debug!(%error, "a place in a window comes back by time only");
+        }
     }
 }
 
 enum Asked {
-    Passed(Vec<LimitState>),
+    Passed(Passed),
     Answered(Submitted),
+}
+
+/// A request that the limits let through.
+struct Passed {
+    /// What the client is told of them.
+    limits: Vec<LimitState>,
+    /// What strict windows were charged.
+    strict: Option<InflowCharge>,
 }
 
 /// Counts what this process decided; control counts what Redis did.
@@ -120,6 +189,18 @@ pub(crate) fn check_scope(session: &Session) -> Result<(), SubmitError> {
     let scopes = session.principal.scopes;
     let may = [Scope::Write, Scope::TenantWrite, Scope::Admin].into_iter().any(|scope| scopes.has(scope));
     if may { Ok(()) } else { Err(SubmitError::Forbidden) }
+}
+
+impl SubmitError {
+    /// A request that is not to wait was held to the running limits alone, so it is those that are full.
+    pub(crate) fn told_to(self, on_limit: OnLimit) -> Self {
+        match (on_limit, self) {
+            (OnLimit::Reject, Self::QueueFull { scope, open, limit, retry_after }) => {
+                Self::Concurrency { scope, open, limit, retry_after }
+            }
+            (OnLimit::Queue | OnLimit::Reject, refusal) => refusal,
+        }
+    }
 }
 
 /// What the remembered answer says to this request. None when it is not readable: PostgreSQL will answer.
@@ -160,18 +241,28 @@ impl Element {
     ) -> Self {
         let (principal, tier) = (&session.principal, &session.tier);
         let scopes = principal.scopes;
+        let (user_open_max, tenant_open_max) = match request.on_limit {
+            OnLimit::Queue => (tier.user.open(), tier.tenant.open()),
+            // Whoever is not to wait must find a running place that no open task will take.
+            OnLimit::Reject => (tier.user.running, tier.tenant.running),
+        };
         Self {
             task: TaskId::generate(),
             tenant: principal.tenant,
             user: principal.user,
             account: principal.account,
             tenant_wide: scopes.has(Scope::TenantWrite) || scopes.has(Scope::Admin),
-            user_open_max: tier.user.open(),
-            tenant_open_max: tier.tenant.open(),
+            user_open_max,
+            tenant_open_max,
             request,
             key,
             traceparent,
         }
+    }
+
+    /// The name of its answer in Redis.
+    pub(crate) fn replay_key(&self) -> Option<ReplayKey> {
+        self.key.as_ref().map(|key| key.replay_key(self.user))
     }
 }
 
@@ -333,6 +424,30 @@ mod tests {
         assert_eq!((scope, open, limit), (LimitScope::User, 6, 6));
         assert!(retry_after >= Duration::from_secs(1));
         assert_eq!(world.balance(&ada).await.held, credits(12), "a refused task holds nothing");
+        world.assert_sound().await;
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_not_to_wait_is_refused_when_as_many_run_as_may() {
+        let world = World::new().await;
+        let tenant = world.another_tenant("free").await;
+        let ada = world.user_of(tenant, 1_000, domain::Scopes::default_of_keys()).await;
+        let process = world.process().await;
+        let at_once = || {
+            process
+                .parse(r#"{"model":"mock-fast","prompt":"a cat","duration_seconds":1,"on_limit":"reject"}"#)
+        };
+        let first = process.submit(&ada, at_once(), Some("K")).await.unwrap();
+        let refused = process.submit(&ada, at_once(), None).await.unwrap_err();
+        let SubmitError::Concurrency { scope, open, limit, retry_after } = refused else {
+            panic!("{refused:?}")
+        };
+        assert_eq!((scope, open, limit), (LimitScope::User, 1, 1));
+        assert!(retry_after >= Duration::from_secs(1));
+        assert_eq!(world.balance(&ada).await.held, credits(2), "a refused task holds nothing");
+        let again = process.submit(&ada, at_once(), Some("K")).await.unwrap();
+        assert_eq!((again.task, again.replayed), (first.task, true));
+        process.submit(&ada, process.request("a cat", 1), None).await.unwrap();
         world.assert_sound().await;
     }
 

@@ -50,7 +50,14 @@ pub(crate) struct Process {
 
 pub(crate) fn tiers() -> TenancyConfig {
     let limits = SubjectLimits { submit: None, running: 1_000, queued: 100_000 };
-    let wide = Tier { name: "wide".to_owned(), user: limits, tenant: limits, reads: None, weight: 1 };
+    let wide = Tier {
+        name: "wide".to_owned(),
+        user: limits,
+        tenant: limits,
+        expensive: None,
+        reads: None,
+        weight: 1,
+    };
     TenancyConfig { tiers: [Tier::defaults(), vec![wide]].concat(), ..TenancyConfig::default() }
 }
 
@@ -85,10 +92,18 @@ impl World {
         self.process_on(pool, config)
     }
 
+    /// A process on another Redis than the others of this world.
+    pub(crate) fn process_with_redis(&self, url: &str) -> Process {
+        Self::assemble(self.db.pool.clone(), GenerationConfig::default(), ControlConfig::single(url))
+    }
+
     /// A process that finds no Redis.
     pub(crate) async fn process_without_redis(&self) -> Process {
-        let pool = self.db.pool.clone();
-        Self::assemble(pool, GenerationConfig::default(), ControlConfig::single("redis://127.0.0.1:1"))
+        self.process_without_redis_as(GenerationConfig::default())
+    }
+
+    pub(crate) fn process_without_redis_as(&self, config: GenerationConfig) -> Process {
+        Self::assemble(self.db.pool.clone(), config, ControlConfig::single("redis://127.0.0.1:1"))
     }
 
     fn process_on(&self, pool: PgPool, config: GenerationConfig) -> Process {

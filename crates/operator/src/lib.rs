@@ -1,4 +1,4 @@
-//! What operators do by hand: tenants, users, keys and grants.
+//! What operators do by hand: tenants, users, keys, grants and limits.
 //!
 //! Each verb is one transaction that makes the change through its owner, writes who did what into `operator_log`, and
 //! reserves the caller's Idempotency-Key if there is one. So there is no change without its row, no row without its
@@ -9,6 +9,7 @@ mod create_tenant;
 mod create_user;
 mod error;
 mod grant;
+mod limits;
 mod list;
 mod log;
 mod once;
@@ -24,7 +25,10 @@ pub use create_user::{NewUser, UserMade};
 pub use error::OperatorError;
 pub use grant::{GrantMade, NewGrant};
 pub use once::{Done, Once};
-pub use tenancy::{KeyInfo, Page, Payer, Tenant, User};
+pub use tenancy::{
+    KeyInfo, Page, Payer, Tenant, User,
+    limit_rules::{Figure, LimitRule, RuleKey, RuleSubject},
+};
 
 /// The operators' verbs. Cheap to clone.
 #[derive(Clone)]

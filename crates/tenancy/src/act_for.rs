@@ -35,9 +35,15 @@ impl Tenancy {
         let user = self.resolve_user(session, user_ref).await?.ok_or(ActError::UnknownUser)?;
         let profile = self.profile(user).await.map_err(ActError::Unavailable)?;
         let profile = profile.filter(|profile| profile.tenant == tenant).ok_or(ActError::UnknownUser)?;
+        let book = self.caches.rules.get().await.map_err(ActError::Unavailable)?;
         let scopes: Scopes = [Scope::Read, Scope::Write].into_iter().collect();
         let credential = session.principal.credential.clone();
-        Ok(Arc::new(self.session(&profile, scopes, credential, &session.origins)))
+        let mut acting = self.session(&profile, scopes, credential, &session.origins, &book);
+        // What the key may do in its own name says nothing of what each user may do.
+        if !acting.rules.is_without_key() {
+            Arc::make_mut(&mut acting.rules).leave_key_out();
+        }
+        Ok(Arc::new(acting))
     }
 
     /// The user of the session's tenant whom a text names. An id is not checked to exist.

@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     Tenancy,
+    limit_rules::RuleBook,
     rows::parse_scopes,
     secret::Bearer,
     session::{Profile, Session},
@@ -103,8 +104,9 @@ impl Tenancy {
         }
         let profile =
             self.profile(verified.user).await.map_err(AuthError::Unavailable)?.ok_or(AuthError::Unknown)?;
-        let session = self.session(&profile, verified.scopes, verified.credential.clone(), &verified.origins);
-        Ok(Arc::new(session))
+        let book = self.caches.rules.get().await.map_err(AuthError::Unavailable)?;
+        let (credential, origins) = (verified.credential.clone(), &verified.origins);
+        Ok(Arc::new(self.session(&profile, verified.scopes, credential, origins, &book)))
     }
 
     async fn verify(&self, fingerprint: [u8; 32], bearer: Bearer) -> Result<Arc<Verified>, AuthError> {
@@ -186,7 +188,14 @@ impl Tenancy {
         scopes: Scopes,
         credential: Credential,
         origins: &Arc<[String]>,
+        book: &RuleBook,
     ) -> Session {
+        let key = match &credential {
+            Credential::Key(key) => Some(key),
+            Credential::BrowserToken(_) => None,
+        };
+        let tier = self.tiers.of_tenant(&profile.tier);
+        let (tier, rules) = book.of(&self.tiers, tier, profile.tenant, key);
         Session {
             principal: Principal {
                 tenant: profile.tenant,
@@ -196,7 +205,8 @@ impl Tenancy {
                 credential,
                 memberships: Arc::clone(&profile.memberships),
             },
-            tier: Arc::clone(self.tiers.of_tenant(&profile.tier)),
+            tier,
+            rules,
             profile: Arc::clone(profile),
             origins: Arc::clone(origins),
         }

@@ -8,6 +8,8 @@ use domain::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::limit_rules::CallerRules;
+
 /// Tiers, rules and how long who-is-who may be remembered.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -17,15 +19,15 @@ pub struct TenancyConfig {
     /// The tier of a tenant that names none.
     pub default_tier: String,
     /// Limits that a whole tenant has on a route or a model; none unless configured.
-    pub rules: LimitRules,
+    pub rules: RouteLimits,
     /// For how long a key, a user or a membership may be remembered, in milliseconds; at most 5,000.
     pub cache_ms: u64,
 }
 
-/// Submit limits of a tenant besides those of its tier.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+/// Submit limits of a tenant on routes and models, besides those of its tier.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct LimitRules {
+pub struct RouteLimits {
     /// By endpoint, such as `generations`.
     pub endpoints: BTreeMap<String, Bucket>,
     /// By model.
@@ -37,7 +39,7 @@ impl Default for TenancyConfig {
         Self {
             tiers: Tier::defaults(),
             default_tier: "free".to_owned(),
-            rules: LimitRules::default(),
+            rules: RouteLimits::default(),
             cache_ms: 5_000,
         }
     }
@@ -55,7 +57,7 @@ pub enum ConfigError {
     /// Who-is-who would be remembered for too long.
     #[error("cache_ms must be from 1 to 5000")]
     CacheTooLong,
-    /// A bucket lets nothing through, ever.
+    /// A bucket or window lets nothing through, ever.
     #[error("the limit of {0} never lets anything through")]
     DeadBucket(String),
 }
@@ -65,7 +67,7 @@ pub enum ConfigError {
 pub struct Tiers {
     by_name: Arc<BTreeMap<String, Arc<Tier>>>,
     default: Arc<Tier>,
-    rules: Arc<LimitRules>,
+    unruled: Arc<CallerRules>,
 }
 
 impl Tiers {
@@ -91,7 +93,8 @@ impl Tiers {
         let mut by_name = BTreeMap::new();
         for tier in config.tiers {
             let buckets = [tier.user.submit, tier.tenant.submit, tier.reads];
-            if buckets.iter().flatten().any(dead) {
+            let no_window = tier.expensive.is_some_and(|window| window.limit == 0 || window.window_ms == 0);
+            if no_window || buckets.iter().flatten().any(dead) {
                 return Err(ConfigError::DeadBucket(tier.name));
             }
             if let Some(double) = by_name.insert(tier.name.clone(), Arc::new(tier)) {
@@ -102,7 +105,8 @@ impl Tiers {
             .get(&config.default_tier)
             .cloned()
             .ok_or(ConfigError::NoDefaultTier(config.default_tier))?;
-        Ok(Self { by_name: Arc::new(by_name), default, rules: Arc::new(config.rules) })
+        let unruled = CallerRules { routes: config.rules, ..CallerRules::default() };
+        Ok(Self { by_name: Arc::new(by_name), default, unruled: Arc::new(unruled) })
     }
 
     /// The tier of this name.
@@ -131,15 +135,16 @@ impl Tiers {
         self.by_name.values()
     }
 
-    /// Limits on routes and models.
-    #[must_use]
-    pub fn rules(&self) -> &LimitRules {
-        &self.rules
+    /// What binds a caller of whom no rule speaks, besides the tier.
+    pub(crate) const fn unruled(&self) -> &Arc<CallerRules> {
+        &self.unruled
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use domain::limits::Window;
+
     use super::*;
 
     #[test]
@@ -164,5 +169,7 @@ mod tests {
         assert_eq!(missing, ConfigError::NoDefaultTier("gold".to_owned()));
         let dead = refused(|config| config.tiers[0].reads = Some(Bucket::per_second(0, 5)));
         assert_eq!(dead, ConfigError::DeadBucket("free".to_owned()));
+        let never = refused(|config| config.tiers[2].expensive = Some(Window { limit: 0, window_ms: 1 }));
+        assert_eq!(never, ConfigError::DeadBucket("enterprise".to_owned()));
     }
 }

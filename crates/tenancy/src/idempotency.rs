@@ -118,6 +118,20 @@ pub async fn reserve(conn: &mut PgConnection, keys: &[NewKey<'_>]) -> Result<Vec
     Err(PgError::LockTimeout(sqlx::Error::RowNotFound))
 }
 
+/// What was answered under a key before; none when nothing was. Reserves nothing.
+///
+/// # Errors
+/// When the statement fails.
+pub async fn find(
+    conn: &mut PgConnection,
+    key: KeyRef<'_>,
+    fingerprint: [u8; 32],
+) -> Result<Option<Reserved>, PgError> {
+    // No request has made a subject without a name, so what is found is another's.
+    let asked = NewKey { key, fingerprint, subject: "", status: 0, body: "" };
+    Ok(read(conn, &[asked]).await?.and_then(|mut found| found.pop()))
+}
+
 /// The arguments of the SQL function `tenancy_reserve_keys`, for whoever reserves keys and locks what else its request needs
 /// in one round trip. In key order.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
-//! Who uses the platform: tenants, users, projects and their members, keys, idempotency keys, and the limits of
-//! each tier.
+//! Who uses the platform: tenants, users, projects and their members, keys, idempotency keys, the limits of each tier, and
+//! the rules that operators set over them.
 //!
 //! Verbs that a larger change is made of ([`create_tenant()`], [`create_user()`], [`create_key()`], [`revoke_key()`],
-//! [`idempotency`]) take the caller's transaction. The others hang on [`Tenancy`], the handle that api and
+//! [`idempotency`], [`limit_rules`]) take the caller's transaction. The others hang on [`Tenancy`], the handle that api and
 //! generation hold; those decide for themselves whether the session may do it.
 
 mod act_for;
@@ -13,6 +13,7 @@ mod create_key;
 mod create_tenant;
 mod create_user;
 pub mod idempotency;
+pub mod limit_rules;
 mod list_tenants;
 mod list_users;
 mod mint_browser_token;
@@ -30,11 +31,12 @@ use std::{sync::Arc, time::Duration};
 pub use act_for::ActError;
 pub use audit::audit;
 pub use authenticate::AuthError;
-pub use config::{ConfigError, LimitRules, TenancyConfig, Tiers};
+pub use config::{ConfigError, RouteLimits, TenancyConfig, Tiers};
 pub use create_key::{CreateKeyError, MintedKey, create_key};
 pub use create_tenant::{CreateTenantError, NewTenant, Payer, Tenant, create_tenant};
 pub use create_user::{CreateUserError, NewUser, User, create_user};
 use domain::{TenantId, UserId};
+use limit_rules::{LiveRules, ShadowLog};
 pub use list_tenants::{find_tenant, list_tenants};
 pub use list_users::{ListError, find_user, list_users};
 pub use mint_browser_token::{MintError, MintedToken, NewToken};
@@ -72,6 +74,10 @@ struct Caches {
     profiles: Cache<UserId, Arc<Profile>>,
     /// A tenant's own names for its users.
     external_ids: Cache<(TenantId, String), UserId>,
+    /// What operators set over the configured limits.
+    rules: LiveRules,
+    /// What limits in shadow mode were told of.
+    shadows: ShadowLog,
     /// Look-ups of credentials at once.
     gate: Semaphore,
 }
@@ -92,12 +98,14 @@ impl Tenancy {
                 .build(),
             profiles: Cache::builder().max_capacity(100_000).time_to_live(age).build(),
             external_ids: Cache::builder().max_capacity(100_000).time_to_live(age).build(),
+            rules: LiveRules::new(pool.clone(), age),
+            shadows: ShadowLog::default(),
             gate: Semaphore::new(4),
         };
         Ok(Self { pool, tiers, caches: Arc::new(caches) })
     }
 
-    /// The tiers and limit rules.
+    /// The tiers as configured.
     #[must_use]
     pub const fn tiers(&self) -> &Tiers {
         &self.tiers
@@ -107,6 +115,12 @@ impl Tenancy {
     /// within five seconds.
     pub async fn forget_user(&self, user: UserId) {
         self.caches.profiles.invalidate(&user).await;
+    }
+
+    /// Drops what is remembered of the limit rules, so that this process sees a committed change at once; others see it
+    /// within five seconds.
+    pub async fn forget_limit_rules(&self) {
+        self.caches.rules.forget().await;
     }
 }
 

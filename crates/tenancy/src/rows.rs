@@ -37,7 +37,10 @@ impl Tenancy {
     /// # Errors
     /// When nothing that fresh is known and PostgreSQL cannot be asked.
     pub async fn tier_of(&self, user: UserId) -> Result<Option<Arc<Tier>>, Arc<PgError>> {
-        Ok(self.profile(user).await?.map(|profile| Arc::clone(self.tiers.of_tenant(&profile.tier))))
+        let Some(profile) = self.profile(user).await? else { return Ok(None) };
+        let book = self.caches.rules.get().await?;
+        let tier = self.tiers.of_tenant(&profile.tier);
+        Ok(Some(book.of(&self.tiers, tier, profile.tenant, None).0))
     }
 
     /// The user with tenant and memberships, as of at most five seconds ago.

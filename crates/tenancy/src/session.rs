@@ -4,15 +4,17 @@ use std::{collections::HashMap, sync::Arc};
 
 use domain::{AccountId, Principal, ProjectId, TenantId, UserId, limits::Tier, principal::Role};
 
-use crate::Payer;
+use crate::{Payer, limit_rules::CallerRules};
 
 /// An authenticated caller: what they may see, what limits they have, where they may come from.
 #[derive(Debug, Clone)]
 pub struct Session {
     /// What they may see and do.
     pub principal: Principal,
-    /// Their limits.
+    /// Their limits, with what operators set over them.
     pub tier: Arc<Tier>,
+    /// What binds them besides.
+    pub rules: Arc<CallerRules>,
     /// Their names, and their tenant's.
     pub profile: Arc<Profile>,
     /// Browsers of other origins are refused when this is not empty.

@@ -7,13 +7,17 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use fetch::{Fetch, FetchConfig, Limits, Request, SendGuard};
+use fetch::{Download, Fetch, FetchConfig, Limits, Request, SendGuard};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use serde_json::Value;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// A comment comes every ten seconds on a stream that is well.
+const STREAM_IDLE_MAX: Duration = Duration::from_secs(25);
+const STREAM_MAX: Duration = Duration::from_secs(600);
 /// Beyond what the platform allows any answer, its longest shutdown included.
 const ANSWER_MAX: Duration = Duration::from_secs(40);
+const BYTES_MAX: u64 = 256 << 20;
 
 /// What came back.
 #[derive(Clone, Debug)]
@@ -21,6 +25,10 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) replayed: bool,
     pub(crate) retry_after: Option<Duration>,
+    /// What the platform says is away.
+    pub(crate) degraded: Vec<String>,
+    pub(crate) body: Vec<u8>,
+    /// The body, where it is JSON.
     pub(crate) json: Value,
 }
 
@@ -57,13 +65,15 @@ impl Client {
         }
         let body = body.map(|body| body.to_string().into()).unwrap_or_default();
         let request = Request { method, url, headers, body, guard: SendGuard::open() };
-        let limits = Limits { total: ANSWER_MAX, idle: ANSWER_MAX, bytes_max: 256 << 20, redirects_max: 0 };
+        let limits = Limits { total: ANSWER_MAX, idle: ANSWER_MAX, bytes_max: BYTES_MAX, redirects_max: 0 };
         let answer = self.fetch.request(request, limits).await?;
         let text = |name: &str| answer.headers.get(name).and_then(|value| value.to_str().ok());
         Ok(Answer {
             status: answer.status.as_u16(),
             replayed: text("idempotent-replayed") == Some("true"),
             retry_after: text("retry-after").and_then(|s| s.parse().ok()).map(Duration::from_secs),
+            degraded: names(text("aivideo-degraded").unwrap_or_default()),
+            body: answer.body.to_vec(),
             json: serde_json::from_slice(&answer.body).unwrap_or(Value::Null),
         })
     }
@@ -80,6 +90,17 @@ impl Client {
         Ok(answer.json)
     }
 
+    /// Opens a stream of events.
+    ///
+    /// # Errors
+    /// When it is refused, or does not open.
+    pub(crate) async fn stream(&self, url: &str) -> anyhow::Result<Download> {
+        let headers = HeaderMap::from_iter([(header::AUTHORIZATION, self.bearer.clone())]);
+        let limits =
+            Limits { total: STREAM_MAX, idle: STREAM_IDLE_MAX, bytes_max: BYTES_MAX, redirects_max: 0 };
+        self.fetch.get_stream(url, limits, headers).await.with_context(|| url.to_owned())
+    }
+
     /// The text of a submit, for a client that writes it to the wire itself.
     pub(crate) fn raw_submit(&self, address: SocketAddr, body: &Value, key: &str) -> anyhow::Result<String> {
         let body = body.to_string();
@@ -90,6 +111,11 @@ impl Client {
             body.len()
         ))
     }
+}
+
+/// A list in a header.
+fn names(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 /// The addresses of the API, asked in turn.

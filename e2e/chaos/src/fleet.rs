@@ -19,7 +19,7 @@ use tokio::{
     sync::Mutex,
 };
 
-use crate::servers::{Servers, command};
+use crate::{process::Frozen, servers::command};
 
 /// Until it says that it is ready.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -56,7 +56,7 @@ impl Fleet {
     pub(crate) async fn start(
         aivideo: &Path,
         folder: &Path,
-        servers: &Servers,
+        variables: &[(String, String)],
         processes: &[String],
     ) -> anyhow::Result<Self> {
         let mut members = Vec::new();
@@ -66,7 +66,7 @@ impl Fleet {
                 address: (Ipv4Addr::LOCALHOST, free_port()?).into(),
                 aivideo: aivideo.to_owned(),
                 folder: folder.to_owned(),
-                variables: servers.variables.clone(),
+                variables: variables.to_vec(),
                 log: folder.join(format!("process-{n}.log")),
                 child: Mutex::new(None),
             });
@@ -128,10 +128,9 @@ impl Member {
     pub(crate) async fn freeze(&self, for_: Duration) -> anyhow::Result<()> {
         let child = self.child.lock().await;
         let pid = child.as_ref().and_then(Child::id).and_then(|pid| i32::try_from(pid).ok());
-        let pid = Pid::from_raw(pid.context("it had ended by itself")?);
-        kill(pid, Signal::SIGSTOP)?;
+        let _frozen = Frozen::stop(Pid::from_raw(pid.context("it had ended by itself")?))?;
         tokio::time::sleep(for_).await;
-        Ok(kill(pid, Signal::SIGCONT)?)
+        Ok(())
     }
 
     /// Its memory that no file backs, in KiB; none while it is being killed, started or frozen.
@@ -140,6 +139,12 @@ impl Member {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let line = status.lines().find(|line| line.starts_with("RssAnon:"))?;
         line.split_whitespace().nth(1)?.parse().ok()
+    }
+
+    /// What it said of panics. It may have none, whatever it met.
+    pub(crate) fn panics(&self) -> anyhow::Result<Vec<String>> {
+        let text = String::from_utf8_lossy(&fs::read(&self.log)?).into_owned();
+        Ok(text.lines().filter(|line| line.contains("panic")).map(str::to_owned).collect())
     }
 
     async fn spawn(&self) -> anyhow::Result<Child> {
@@ -189,7 +194,7 @@ async fn end(mut child: Child) -> anyhow::Result<()> {
 
 /// A port outside the range from which the kernel takes those of outgoing connections: one of them could sit on the
 /// port of a process that is just down.
-fn free_port() -> anyhow::Result<u16> {
+pub(crate) fn free_port() -> anyhow::Result<u16> {
     for _ in 0..200 {
         let port = rand::random_range(20_000..32_000);
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {

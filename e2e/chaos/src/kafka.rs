@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -12,6 +13,8 @@ use nix::{
     unistd::Pid,
 };
 use tokio::process::Command;
+
+use crate::process::{Frozen, pid_of};
 
 /// A first start fetches the programs.
 const START_MAX: Duration = Duration::from_secs(300);
@@ -47,25 +50,54 @@ impl Broker {
         Ok(said.trim().rsplit_once('=').map(|(_, url)| url.to_owned()).unwrap_or_default())
     }
 
-    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        let pid = fs::read_to_string(self.folder.join("pid")).context("the broker left no pid")?;
-        Ok(kill(Pid::from_raw(pid.trim().parse()?), signal)?)
+    fn pid(&self) -> anyhow::Result<Pid> {
+        pid_of(&self.folder.join("pid")).context("the broker left no pid")
     }
 
-    /// Kills it with -9 and starts it again later, at the same address and with its data.
-    pub(crate) async fn kill_for(&self, down: Duration) -> anyhow::Result<()> {
-        self.signal(Signal::SIGKILL)?;
-        tokio::time::sleep(down).await;
+    /// Where it listens.
+    pub(crate) fn address(&self) -> anyhow::Result<SocketAddr> {
+        self.url.trim_start_matches("kafka://").parse().context("the address of the broker")
+    }
+
+    /// kill -9.
+    pub(crate) fn kill(&self) -> anyhow::Result<()> {
+        Ok(kill(self.pid()?, Signal::SIGKILL)?)
+    }
+
+    /// Starts the killed one again, at the same address and with its data.
+    pub(crate) async fn start_again(&self) -> anyhow::Result<()> {
         let url = self.script("start").await?;
         anyhow::ensure!(url == self.url, "the broker came back at {url}, not at {}", self.url);
         Ok(())
     }
 
-    /// Stops its clock and lets it go on later: connections stay, and nobody answers.
+    /// Kills it with -9 and starts it again later.
+    pub(crate) async fn kill_for(&self, down: Duration) -> anyhow::Result<()> {
+        self.kill()?;
+        tokio::time::sleep(down).await;
+        self.start_again().await
+    }
+
+    /// Stops its clock until the guard is dropped: connections stay, and nobody answers.
+    pub(crate) fn freeze(&self) -> anyhow::Result<Frozen> {
+        Ok(Frozen::stop(self.pid()?)?)
+    }
+
+    /// Stops its clock for a moment.
     pub(crate) async fn freeze_for(&self, frozen: Duration) -> anyhow::Result<()> {
-        self.signal(Signal::SIGSTOP)?;
+        let _frozen = self.freeze()?;
         tokio::time::sleep(frozen).await;
-        self.signal(Signal::SIGCONT)
+        Ok(())
+    }
+
+    /// Starts it anew with another address that it tells its clients: they come back there, whatever address they had
+    /// first, so whoever wants to stand between has to be named here.
+    pub(crate) async fn advertise(&self, address: SocketAddr) -> anyhow::Result<()> {
+        let file = self.folder.join("server.properties");
+        let settings = advertising(&fs::read_to_string(&file)?, address);
+        self.script("stop").await?;
+        fs::write(&file, settings)?;
+        self.start_again().await
     }
 
     /// Ends it.
@@ -77,6 +109,31 @@ impl Broker {
 impl Drop for Broker {
     fn drop(&mut self) {
         // After an orderly stop there is none; after a panic it may not outlive the run.
-        let _ = self.signal(Signal::SIGKILL);
+        let _ = self.kill();
+    }
+}
+
+/// The settings with this address instead of the one that was told to clients.
+fn advertising(settings: &str, address: SocketAddr) -> String {
+    let line = |line: &str| match line.split_once('=') {
+        Some((name @ "advertised.listeners", _)) => format!("{name}=PLAINTEXT://{address}\n"),
+        _ => format!("{line}\n"),
+    };
+    settings.lines().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_told_the_new_address_and_the_broker_listens_where_it_was() {
+        let settings = "listeners=PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2\n\
+                        advertised.listeners=PLAINTEXT://127.0.0.1:1\nnode.id=1\n";
+        let expected = settings.replace(
+            "advertised.listeners=PLAINTEXT://127.0.0.1:1",
+            "advertised.listeners=PLAINTEXT://127.0.0.1:9",
+        );
+        assert_eq!(advertising(settings, "127.0.0.1:9".parse().unwrap()), expected);
     }
 }

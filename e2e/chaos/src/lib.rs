@@ -8,16 +8,27 @@
 //! What happens is decided before the run by a seed (see [`Plan`]), so a run can be repeated, although no two
 //! meet the same instants. Nothing here knows the platform from inside: it is asked over HTTP and by its own commands.
 //!
+//! That is the storm, and its command is `chaos`. The other command is `faults`: one dependency at a time, and what people
+//! notice of it; it begins in [`faults`].
+//!
 //! Read [`Settings`] first, then `plan` for what may happen, `load` and `saboteur` for the two sides of a run, and
 //! `verdict` for what is demanded in the end.
 
+mod audit;
 mod client;
+pub mod faults;
 mod fleet;
+mod folder;
 mod journal;
 mod kafka;
 mod load;
 mod plan;
+mod postgres;
+mod process;
+mod provider;
 mod provider_faults;
+mod proxy;
+mod redis;
 mod report;
 mod run;
 mod saboteur;

@@ -2,8 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -13,7 +12,8 @@ use anyhow::Context;
 use crate::{
     client::{Client, Doors},
     fleet::Fleet,
-    journal::Journal,
+    folder::Folder,
+    journal::{Journal, Screen},
     kafka::Broker,
     load::{Accepted, Load, Tally},
     plan::Plan,
@@ -37,9 +37,9 @@ const REDIS_MS_MAX: &str = "400";
 /// When the run could not be made: a program is missing, a server did not start. What the platform did wrong stands
 /// in the report.
 pub async fn run(settings: &Settings) -> anyhow::Result<Report> {
-    let folder = Folder::make(settings.folder.as_deref())?;
+    let folder = Folder::make(settings.folder.as_deref(), "aivideo-chaos-")?;
     let plan = Plan::new(settings);
-    let journal = Arc::new(Journal::new(&folder.path)?);
+    let journal = Arc::new(Journal::new(&folder.path, Screen::Output)?);
     journal.note(format!("seed {}, folder {}", settings.seed, folder.path.display()));
     let mut report = match act(settings, &folder.path, &plan, &journal).await {
         Ok(report) => report,
@@ -95,7 +95,8 @@ async fn with_servers(
     servers: &Arc<Servers>,
     broker: Option<Arc<Broker>>,
 ) -> anyhow::Result<Report> {
-    let fleet = Arc::new(Fleet::start(&settings.aivideo, folder, servers, &settings.processes).await?);
+    let fleet =
+        Arc::new(Fleet::start(&settings.aivideo, folder, &servers.variables, &settings.processes).await?);
     for (n, member) in fleet.members().iter().enumerate() {
         journal.note(format!("process {n}: {} at {}", member.roles, member.address));
     }
@@ -204,25 +205,5 @@ impl Memory {
 
     fn largest(&self) -> Vec<u64> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
-    }
-}
-
-/// Where a run keeps everything. It stays until the run was good.
-struct Folder {
-    path: PathBuf,
-}
-
-impl Folder {
-    fn make(wanted: Option<&Path>) -> anyhow::Result<Self> {
-        let path = match wanted {
-            Some(path) => {
-                fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))?;
-                path.canonicalize()?
-            }
-            None => tempfile::Builder::new().prefix("aivideo-chaos-").tempdir()?.keep(),
-        };
-        // PostgreSQL's own user has to enter it.
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-        Ok(Self { path })
     }
 }

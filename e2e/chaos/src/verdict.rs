@@ -2,8 +2,6 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    fs,
-    path::Path,
     time::{Duration, Instant},
 };
 
@@ -13,11 +11,12 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
+    audit::audit,
     fleet::Fleet,
     journal::Journal,
     load::{Accepted, Load},
     plan::Plan,
-    servers::{Servers, command},
+    servers::Servers,
 };
 
 const LIVE: &str = "QUEUED,SCHEDULING,PROVIDER_SUBMITTED,RUNNING,POST_PROCESSING,RECONCILING";
@@ -29,10 +28,6 @@ const LAWFUL_FAILURES: [&str; 5] =
 const LOOK: Duration = Duration::from_millis(500);
 /// Between two lines about it.
 const SAY: Duration = Duration::from_secs(5);
-/// The audit reads everything once.
-const AUDIT_MAX: Duration = Duration::from_secs(180);
-/// A lease, two looks of the reconciler, and patience with a busy machine.
-const SLOTS_SETTLE_MAX: Duration = Duration::from_secs(30);
 /// Tasks whose submit is repeated in the end.
 const REPLAYED: usize = 50;
 /// A read may meet a process whose connections have not all come back yet.
@@ -192,44 +187,17 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// The platform's own proof. What a killed process or an unreachable Redis left in the slot sets may stay there
-    /// until nobody vouches for it any more, so for that long slots alone may disagree.
     async fn audit(&self) -> anyhow::Result<()> {
-        let begun = Instant::now();
-        loop {
-            let rows = self.audit_once().await?;
-            let slots_alone = rows.iter().all(|row| row.starts_with("slots_are_live_attempts"));
-            if rows.is_empty() {
-                return Ok(());
-            }
-            if !slots_alone || begun.elapsed() > SLOTS_SETTLE_MAX {
-                rows.into_iter().for_each(|row| self.complain(format!("audit: {row}")));
-                return Ok(());
-            }
-            self.journal.note(format!("{} slots are not settled yet", rows.len()));
-            sleep(LOOK).await;
-        }
-    }
-
-    /// The rows of one audit; none when it is content.
-    async fn audit_once(&self) -> anyhow::Result<Vec<String>> {
         let folder = self.fleet.members()[0].log.parent().context("a folder")?;
-        let mut audit = command(&self.load.aivideo, folder);
-        audit.arg("audit").envs(self.servers.variables.iter().map(|(name, value)| (name, value)));
-        let output =
-            tokio::time::timeout(AUDIT_MAX, audit.output()).await.context("the audit never ended")??;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let mut rows: Vec<_> = text(&output.stdout).lines().map(str::to_owned).collect();
-        if !output.status.success() && rows.is_empty() {
-            rows.push(format!("{} without a row: {}", output.status, text(&output.stderr)));
-        }
-        Ok(rows)
+        let rows = audit(&self.load.aivideo, folder, &self.servers.variables, self.journal).await?;
+        rows.into_iter().for_each(|row| self.complain(format!("audit: {row}")));
+        Ok(())
     }
 
     /// No process may have panicked, whatever it met.
     fn logs(&self) -> anyhow::Result<()> {
         for member in self.fleet.members() {
-            for line in panics(&member.log)? {
+            for line in member.panics()? {
                 self.complain(format!("{}: {line}", member.log.display()));
             }
         }
@@ -255,9 +223,4 @@ impl Judge<'_> {
     fn complain(&self, what: String) {
         self.load.tally.violation(what);
     }
-}
-
-fn panics(log: &Path) -> anyhow::Result<Vec<String>> {
-    let text = String::from_utf8_lossy(&fs::read(log)?).into_owned();
-    Ok(text.lines().filter(|line| line.contains("panic")).map(str::to_owned).collect())
 }

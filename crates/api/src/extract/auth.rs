@@ -3,13 +3,21 @@
 use std::{net::IpAddr, ops::Deref, sync::Arc, time::Duration};
 
 use axum::extract::FromRequestParts;
-use control::{Admission, InflowCharge, IpCharge};
-use domain::{Scope, TenantId, limits::LimitScope};
+use control::{Admission, InflowCharge, InflowCheck, InflowKey, InflowLimit, IpCharge};
+use domain::{
+    Scope, TokenId,
+    limits::{LimitScope, Window},
+    principal::Credential,
+};
 use http::{HeaderMap, HeaderName, header, request::Parts};
-use tenancy::{ActError, AuthError, Session};
+use tenancy::{
+    ActError, AuthError, Session,
+    limit_rules::{Figure, LimitName},
+};
 
 use crate::{
     config::IpWindow,
+    edge::RequestContext,
     extract::context,
     limits::failed_auth::unknown_credential,
     problem::{Code, Problem, RefusedBy},
@@ -17,6 +25,9 @@ use crate::{
 };
 
 const ACT_FOR: HeaderName = HeaderName::from_static("aivideo-user");
+/// The name of the limit of minting in refusals, and in keys and metrics.
+const MINTING: &str = "minting";
+const MINTING_RULE: &str = "mint";
 
 /// An authenticated caller, or the user for whom a tenant's server acts. Nothing was charged.
 #[derive(Debug, Clone)]
@@ -29,6 +40,10 @@ pub(crate) struct Reader(pub(crate) Arc<Session>);
 /// As [`Reader`], for everything that writes but isn't a submit: the shared counter of the address counts it too.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer(pub(crate) Arc<Session>);
+
+/// As [`Writer`], for a key that mints tokens: how many those are is counted one by one.
+#[derive(Debug, Clone)]
+pub(crate) struct Minter(pub(crate) Arc<Session>);
 
 impl Deref for Auth {
     type Target = Arc<Session>;
@@ -79,9 +94,7 @@ impl FromRequestParts<ApiState> for Reader {
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
         let Auth(session) = Auth::from_request_parts(parts, state).await?;
-        if let Some(lines) = state.reads().charge(&session.principal.credential, session.tier.reads)? {
-            context(parts)?.note_limits(lines);
-        }
+        count_read(state, &session, &context(parts)?)?;
         Ok(Self(session))
     }
 }
@@ -91,31 +104,101 @@ impl FromRequestParts<ApiState> for Writer {
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
         let Reader(session) = Reader::from_request_parts(parts, state).await?;
-        count_address(state, session.principal.tenant, context(parts)?.address()).await?;
+        count_write(state, &session, context(parts)?.address(), None).await?;
         Ok(Self(session))
     }
 }
 
-/// Counts a write by its address, over all processes. While Redis is away the limit in process has to do.
-async fn count_address(state: &ApiState, tenant: TenantId, address: IpAddr) -> Result<(), Problem> {
-    let Some(IpWindow { limit, window_ms }) = state.config().ip_window else { return Ok(()) };
-    let ip = Some(IpCharge { ip: address, limit, window_ms });
-    let charge = InflowCharge { tenant, replay: None, checks: Vec::new(), ip };
-    match state.control().admit(charge).await {
-        Ok(Admission::Refused { retry_after_ms, .. }) => {
-            Err(Problem::new(Code::RateLimited, "Too many requests from this network.")
-                .retry_after(Duration::from_millis(retry_after_ms))
-                .refused_by(RefusedBy {
-                    scope: LimitScope::Ip,
-                    policy: "ip".into(),
-                    limit: limit.into(),
-                    reset: Some(Duration::from_millis(window_ms.into())),
-                }))
-        }
-        Ok(Admission::Granted(_) | Admission::Replay(_) | Admission::CostAboveCapacity { .. }) | Err(_) => {
-            Ok(())
+impl FromRequestParts<ApiState> for Minter {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
+        let Reader(session) = Reader::from_request_parts(parts, state).await?;
+        count_write(state, &session, context(parts)?.address(), state.config().minting).await?;
+        Ok(Self(session))
+    }
+}
+
+/// Counts a request by the read bucket of its key.
+pub(crate) fn count_read(
+    state: &ApiState,
+    session: &Session,
+    context: &RequestContext,
+) -> Result<(), Problem> {
+    let key = &session.principal.credential;
+    for shadow in session.rules.shadows.iter().filter(|shadow| shadow.limit == LimitName::Reads) {
+        if let Figure::Bucket(Some(bucket)) = shadow.figure
+            && state.shadow_reads().would_refuse(key, bucket)
+        {
+            state.tenancy().tell_shadow(shadow);
         }
     }
+    if let Some(lines) = state.reads().charge(key, session.tier.reads)? {
+        context.note_limits(lines);
+    }
+    Ok(())
+}
+
+/// Counts a write by its address, over all processes, and a token by the key that mints it; in one trip. While Redis is
+/// away the address limit in process has to do.
+async fn count_write(
+    state: &ApiState,
+    session: &Session,
+    address: IpAddr,
+    minting: Option<Window>,
+) -> Result<(), Problem> {
+    let ip = state.config().ip_window.map(|IpWindow { limit, window_ms }| IpCharge {
+        ip: address,
+        limit,
+        window_ms,
+    });
+    let checks: Vec<_> = minting.and_then(|window| mint_check(session, window)).into_iter().collect();
+    if ip.is_none() && checks.is_empty() {
+        return Ok(());
+    }
+    let charge = InflowCharge { tenant: session.principal.tenant, replay: None, checks, ip };
+    match (state.control().admit(charge).await, ip, minting) {
+        (Ok(Admission::Refused { by: control::RefusedBy::Ip, retry_after_ms, .. }), Some(ip), _) => {
+            let window = Duration::from_millis(ip.window_ms.into());
+            Err(too_many("Too many requests from this network.", retry_after_ms).refused_by(RefusedBy {
+                scope: LimitScope::Ip,
+                policy: "ip".into(),
+                limit: ip.limit.into(),
+                reset: Some(window),
+            }))
+        }
+        (
+            Ok(Admission::Refused { by: control::RefusedBy::Check(_), retry_after_ms, states }),
+            _,
+            Some(window),
+        ) => {
+            let reset = states.first().map(|state| Duration::from_millis(state.reset_ms));
+            Err(too_many("This key has minted too many tokens.", retry_after_ms).refused_by(RefusedBy {
+                scope: LimitScope::Key,
+                policy: MINTING.into(),
+                limit: window.limit.into(),
+                reset,
+            }))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn too_many(detail: &'static str, retry_after_ms: u64) -> Problem {
+    Problem::new(Code::RateLimited, detail).retry_after(Duration::from_millis(retry_after_ms))
+}
+
+/// One more token of this key. A browser token mints nothing, which it is told elsewhere.
+fn mint_check(session: &Session, window: Window) -> Option<InflowCheck> {
+    let Credential::Key(key) = &session.principal.credential else { return None };
+    Some(InflowCheck {
+        scope: LimitScope::Key,
+        key: InflowKey::Key(key.clone()),
+        rule: MINTING_RULE,
+        limit: InflowLimit::Window { window, entry: TokenId::generate().to_string() },
+        cost: 1,
+        shadow: false,
+    })
 }
 
 async fn authenticate(parts: &Parts, state: &ApiState) -> Result<Arc<Session>, Problem> {

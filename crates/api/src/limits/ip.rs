@@ -151,6 +151,7 @@ mod tests {
         text.parse().unwrap()
     }
 
+    /// C33: what a client writes into a header counts only where a proxy of ours has added to it.
     #[test]
     fn without_trusted_proxies_only_the_peer_counts() {
         let headers = forwarded(&["1.2.3.4"]);

@@ -51,11 +51,32 @@ impl ReadLimits {
         key: &Credential,
         bucket: Option<Bucket>,
     ) -> Result<Option<LimitLines>, Problem> {
-        let Some((bucket, quota)) = bucket.and_then(|bucket| Some((bucket, quota(bucket)?))) else {
-            return Ok(None);
-        };
+        let Some(reads) = bucket.and_then(|bucket| self.of(key, bucket)) else { return Ok(None) };
+        match reads.limiter.check() {
+            Ok(state) => Ok(Some(lines(reads.bucket, state.remaining_burst_capacity()))),
+            Err(until) => {
+                metrics::counter!(domain::metric::RATE_LIMIT_REJECTED, "rule" => POLICY).increment(1);
+                Err(refusal(reads.bucket, until.wait_time_from(self.clock.now())))
+            }
+        }
+    }
+
+    /// Charges one request to a bucket that only counts. Says whether it would have refused.
+    pub(crate) fn would_refuse(&self, key: &Credential, bucket: Bucket) -> bool {
+        let over = self.of(key, bucket).is_some_and(|reads| reads.limiter.check().is_err());
+        if over {
+            let (scope, rule) = (LimitScope::Key.as_str(), POLICY);
+            metrics::counter!(domain::metric::RATE_LIMIT_SHADOW, "scope" => scope, "rule" => rule)
+                .increment(1);
+        }
+        over
+    }
+
+    /// The bucket of a key. None: it has no size that a limiter could keep.
+    fn of(&self, key: &Credential, bucket: Bucket) -> Option<Arc<Reads>> {
+        let quota = quota(bucket)?;
         let make = || Arc::new(Reads { bucket, limiter: fresh(quota) });
-        let reads = match self.of_key.get(key) {
+        Some(match self.of_key.get(key) {
             // A key whose tier has changed gets the new tier's bucket.
             Some(reads) if reads.bucket == bucket => reads,
             Some(_) => {
@@ -64,14 +85,7 @@ impl ReadLimits {
                 reads
             }
             None => self.of_key.get_with_by_ref(key, make),
-        };
-        match reads.limiter.check() {
-            Ok(state) => Ok(Some(lines(bucket, state.remaining_burst_capacity()))),
-            Err(until) => {
-                metrics::counter!(domain::metric::RATE_LIMIT_REJECTED, "rule" => POLICY).increment(1);
-                Err(refusal(bucket, until.wait_time_from(self.clock.now())))
-            }
-        }
+        })
     }
 }
 
@@ -127,6 +141,14 @@ mod tests {
         assert!((59_000..=60_000).contains(&wait_ms), "{wait_ms}");
         let other = Credential::BrowserToken(TokenId::generate());
         assert!(limits.charge(&other, bucket).is_ok(), "each key has its own");
+    }
+
+    #[test]
+    fn a_shadow_says_what_it_would_do() {
+        let limits = ReadLimits::new();
+        let key = Credential::BrowserToken(TokenId::generate());
+        let told: Vec<_> = (0..4).map(|_| limits.would_refuse(&key, Bucket::per_minute(1, 2))).collect();
+        assert_eq!(told, [false, false, true, true]);
     }
 
     #[test]

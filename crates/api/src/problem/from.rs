@@ -140,6 +140,11 @@ pub(crate) fn submit_problem(error: SubmitError) -> Problem {
             "Waiting won't help: the limit never allows that much at once.",
         )
         .refused_by(refused_by(by)),
+        SubmitError::Uncounted { .. } => Problem::new(
+            Code::Unavailable,
+            "Submits of this model are counted one by one for your tier, and the count can't be reached at the moment. Nothing \
+             was done.",
+        ),
         SubmitError::QueueFull { scope, open, limit, .. } => {
             let policy = if *scope == LimitScope::Tenant { "open-tenant" } else { "open-user" };
             Problem::new(Code::QueueFull, format!("{open} tasks are running or waiting, of {limit} at most."))
@@ -149,6 +154,17 @@ pub(crate) fn submit_problem(error: SubmitError) -> Problem {
                     limit: (*limit).into(),
                     reset: None,
                 })
+        }
+        SubmitError::Concurrency { scope, open, limit, .. } => {
+            let policy = if *scope == LimitScope::Tenant { "running-tenant" } else { "running-user" };
+            let detail =
+                format!("{open} tasks are open and {limit} may run at once; this one would have to wait.");
+            Problem::new(Code::Concurrency, detail).refused_by(RefusedBy {
+                scope: *scope,
+                policy: policy.into(),
+                limit: (*limit).into(),
+                reset: None,
+            })
         }
         SubmitError::Overloaded { .. } => {
             Problem::new(Code::Unavailable, "Too many submits are waiting to be written. Nothing was done.")

@@ -1,11 +1,14 @@
-//! Operators: tenants, users, keys and grants. For keys with the scope `admin`.
+//! Operators: tenants, users, keys, grants and limits. For keys with the scope `admin`.
 
 pub(crate) mod create_grant;
 pub(crate) mod create_key;
 pub(crate) mod create_tenant;
 pub(crate) mod create_user;
+pub(crate) mod list_limits;
 pub(crate) mod list_tenants;
 pub(crate) mod list_users;
+pub(crate) mod put_limit;
+pub(crate) mod remove_limit;
 pub(crate) mod revoke_key;
 
 use std::sync::Arc;

@@ -15,7 +15,12 @@ use utoipa::ToSchema;
 
 use crate::{
     edge::RequestContext,
-    extract::{Auth, Params, ParamsOf, QueryParams, auth::single, body::read_json, idempotency},
+    extract::{
+        Auth, Params, ParamsOf, QueryParams,
+        auth::{count_read, single},
+        body::read_json,
+        idempotency,
+    },
     limits::LimitLines,
     once::REPLAYED,
     openapi::SubmitProblems,
@@ -75,6 +80,10 @@ pub(crate) struct GenerationBody {
     /// After how many seconds the task is given up, waiting included; the model's deadline unless given.
     #[schema(minimum = 1, maximum = 86_400)]
     deadline_seconds: Option<u32>,
+    /// What becomes of the request when as many tasks run as may: `queue` (unless given) lets it wait, `reject` refuses it
+    /// with 429 `concurrency`.
+    #[schema(pattern = "^(queue|reject)$", examples("queue"))]
+    on_limit: Option<String>,
 }
 
 /// An accepted request.
@@ -141,9 +150,7 @@ pub(crate) async fn create_generation(
 ) -> Result<Response, Problem> {
     let traceparent = traceparent(request.headers());
     if ask.dry_run {
-        if let Some(lines) = state.reads().charge(&session.principal.credential, session.tier.reads)? {
-            context.note_limits(lines);
-        }
+        count_read(&state, &session, &context)?;
         let request = parse(&state, request).await?;
         return quote::answer(&state, &session, request, &context).await;
     }

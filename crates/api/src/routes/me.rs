@@ -3,7 +3,7 @@
 use axum::{extract::State, response::Response};
 use domain::{
     Scope, TenantId, UserId,
-    limits::{Bucket, SubjectLimits},
+    limits::{Bucket, SubjectLimits, Window},
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -50,10 +50,14 @@ struct MeView<'a> {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Limits)]
 struct LimitsView {
+    /// Submits of this key, where they count by themselves, in place of the user's.
+    key_submit: Option<BucketView>,
     /// Of this user.
     user: SubjectLimitsView,
     /// Of all users of the tenant together.
     tenant: SubjectLimitsView,
+    /// Submits of one expensive model by this user, in any stretch of time of the window's length.
+    expensive: Option<WindowView>,
     /// Everything but submits, per key.
     reads: Option<BucketView>,
 }
@@ -73,13 +77,29 @@ struct SubjectLimitsView {
 /// A token bucket.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Bucket)]
-struct BucketView {
+pub(crate) struct BucketView {
     /// The most that can be saved up.
     capacity: u32,
     /// What comes back in every period.
     refill: u32,
     /// The period in milliseconds.
     per_ms: u64,
+}
+
+/// So many in any stretch of time of this length.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Window)]
+pub(crate) struct WindowView {
+    /// The most.
+    limit: u32,
+    /// The length in milliseconds.
+    window_ms: u64,
+}
+
+impl From<Window> for WindowView {
+    fn from(window: Window) -> Self {
+        Self { limit: window.limit, window_ms: window.window_ms }
+    }
 }
 
 impl From<Bucket> for BucketView {
@@ -118,8 +138,10 @@ pub(crate) async fn get_me(
         scopes: principal.scopes.iter().collect(),
         tier: &tier.name,
         limits: LimitsView {
+            key_submit: session.rules.key_submit.as_ref().and_then(|own| own.bucket).map(Into::into),
             user: tier.user.into(),
             tenant: tier.tenant.into(),
+            expensive: tier.expensive.map(Into::into),
             reads: tier.reads.map(Into::into),
         },
         credits: balance(&state, &session).await?,

@@ -1,10 +1,11 @@
 //! Who asks: keys, tokens, users for whom a server acts, and what they are told of themselves.
 
-use domain::Scope;
+use api::ApiConfig;
+use domain::{Scope, limits::Window};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::harness::{Api, request};
+use crate::harness::{Api, Setup, request};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_told_who_it_is() {
@@ -14,6 +15,29 @@ async fn a_key_is_told_who_it_is() {
         ".user_id" => "[user]", ".tenant_id" => "[tenant]", ".credits.account_id" => "[account]",
     });
     insta::assert_json_snapshot!(api.get("/models", &someone.key).await.json());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_counted_by_the_key_that_mints_them() {
+    let minting = Some(Window { limit: 2, window_ms: 60_000 });
+    let config = ApiConfig { minting, ..ApiConfig::default() };
+    let api = Api::with(Setup { config, ..Setup::default() }).await;
+    let someone = api.someone("pro").await;
+    for _ in 0..2 {
+        assert_eq!(api.post("/browser-tokens", &someone.key, &json!({})).await.status, StatusCode::CREATED);
+    }
+    let refused = api.post("/browser-tokens", &someone.key, &json!({})).await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    let body = refused.json();
+    assert_eq!(
+        (&body["scope"], &body["policy"], &body["limit"]),
+        (&json!("key"), &json!("minting"), &json!(2))
+    );
+    let wait_ms = body["retry_after_ms"].as_u64().unwrap();
+    assert!((1..=60_000).contains(&wait_ms), "{wait_ms}");
+    let other = api.key(someone.user, &[Scope::Read]).await;
+    assert_eq!(api.post("/browser-tokens", &other, &json!({})).await.status, StatusCode::CREATED);
+    assert_eq!(api.get("/me", &someone.key).await.status, StatusCode::OK);
 }
 
 #[tokio::test(flavor = "multi_thread")]

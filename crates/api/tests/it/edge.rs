@@ -50,6 +50,48 @@ async fn an_address_that_writes_too_often_is_refused_before_its_key_is_looked_at
     assert_eq!(reading.status, StatusCode::UNAUTHORIZED, "reads are counted by key");
 }
 
+/// One client that writes what it likes into every header about addresses has one bucket; honest ones have their own.
+#[tokio::test(flavor = "multi_thread")]
+async fn c33_a_forged_address_is_no_fresh_bucket() {
+    let config = ApiConfig {
+        ip: Some(Bucket { capacity: 5, refill: 1, per_ms: 3_600_000 }),
+        trusted_hops: 1,
+        trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
+        ..ApiConfig::default()
+    };
+    let api = Api::with(Setup { config, ..Setup::default() }).await;
+    // How many of these requests the limit lets through, to be refused for having no credential.
+    let passed = async |peer: &str, count: u32, forwarded: &dyn Fn(u32) -> String| {
+        let mut passed = 0;
+        for n in 0..count {
+            let forged = std::net::Ipv4Addr::from(0x0900_0000 + n).to_string();
+            let mut ask = request(Method::POST, "/generations", None, None);
+            for (name, value) in [
+                ("x-forwarded-for", forwarded(n)),
+                ("x-real-ip", forged.clone()),
+                ("forwarded", format!("for={forged}")),
+            ] {
+                ask.headers_mut().insert(name, value.parse().unwrap());
+            }
+            let answer = api.send_from(peer, ask).await;
+            match answer.status {
+                StatusCode::UNAUTHORIZED => passed += 1,
+                StatusCode::TOO_MANY_REQUESTS => {}
+                other => panic!("{other}"),
+            }
+        }
+        passed
+    };
+    let forged = |n: u32| std::net::Ipv4Addr::from(0x0B00_0000 + n).to_string();
+    // The proxy appends the address that it saw.
+    assert_eq!(passed("10.0.0.1", 10_000, &|n| format!("{}, 203.0.113.9", forged(n))).await, 5);
+    assert_eq!(passed("10.0.0.1", 1_000, &|n| format!("{}, 2001:db8:1:2::{n:x}", forged(n))).await, 5);
+    assert_eq!(passed("198.51.100.7", 1_000, &forged).await, 5, "not by way of the proxy");
+    for honest in ["203.0.113.20", "203.0.113.21"] {
+        assert_eq!(passed("10.0.0.1", 20, &|_| honest.to_owned()).await, 5, "{honest}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn too_much_at_once_is_told_so_at_once_and_health_still_answers() {
     let config = ApiConfig { in_flight_max: 1, ..ApiConfig::default() };

@@ -238,9 +238,17 @@ impl Api {
         read(self.open(request).await).await
     }
 
+    /// Sends a request from the machine of this address.
+    pub(crate) async fn send_from(&self, address: &str, request: Request<Body>) -> Answer {
+        read(self.open_from(SocketAddr::new(address.parse().unwrap(), 4_000), request).await).await
+    }
+
     /// Sends a request and leaves the answer's body unread.
-    pub(crate) async fn open(&self, mut request: Request<Body>) -> Response<Body> {
-        let peer: SocketAddr = "127.0.0.1:4000".parse().unwrap();
+    pub(crate) async fn open(&self, request: Request<Body>) -> Response<Body> {
+        self.open_from("127.0.0.1:4000".parse().unwrap(), request).await
+    }
+
+    async fn open_from(&self, peer: SocketAddr, mut request: Request<Body>) -> Response<Body> {
         request.extensions_mut().insert(ConnectInfo(peer));
         self.router.clone().oneshot(request).await.unwrap()
     }

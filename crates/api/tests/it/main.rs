@@ -9,6 +9,7 @@ mod callbacks;
 mod edge;
 mod events;
 mod harness;
+mod limits;
 mod projects;
 mod reading;
 mod site;

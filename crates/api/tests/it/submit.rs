@@ -83,6 +83,7 @@ async fn without_credits_the_figures_are_told_and_nothing_is_left() {
     );
 }
 
+/// C31, our side.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_says_truly_when_to_come_back() {
     let api = Api::new().await;
@@ -102,6 +103,82 @@ async fn a_limit_says_truly_when_to_come_back() {
     assert_eq!(header, wait_ms.div_ceil(1_000));
     assert!(refused.header("ratelimit").unwrap().contains("\"submit-user\";r=0"));
     assert!(refused.header("ratelimit-policy").unwrap().contains("\"submit-user\";q=5;w=60"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expensive_model_is_counted_one_by_one() {
+    let api = Api::new().await;
+    let someone = api.someone("free").await;
+    let dear = json!({ "model": "mock-pro", "prompt": "A paper boat", "duration_seconds": 1 });
+    for left in [2, 1, 0] {
+        let answer = api.post("/generations", &someone.key, &dear).await;
+        assert_eq!(answer.status, StatusCode::ACCEPTED);
+        assert!(answer.header("ratelimit-policy").unwrap().ends_with(", \"expensive-user\";q=3;w=600"));
+        let line = format!(", \"expensive-user\";r={left};t=600");
+        assert!(answer.header("ratelimit").unwrap().ends_with(&line), "{:?}", answer.header("ratelimit"));
+    }
+    let foretold = api.post("/generations?dry_run=true", &someone.key, &dear).await.json();
+    let refused = api.post("/generations", &someone.key, &dear).await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    for problem in [&foretold["problem"], &refused.json()] {
+        assert_eq!(
+            (&problem["code"], &problem["scope"], &problem["policy"], &problem["limit"]),
+            (&json!("rate_limited"), &json!("user"), &json!("expensive-user"), &json!(3))
+        );
+        let wait_ms = problem["retry_after_ms"].as_u64().unwrap();
+        assert!(
+            (500_000..=600_000).contains(&wait_ms),
+            "the oldest of three leaves in ten minutes, not {wait_ms}"
+        );
+    }
+    assert_eq!(foretold["binding_limit"]["policy"], "expensive-user");
+    let wait_s: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert_eq!(wait_s, refused.json()["retry_after_ms"].as_u64().unwrap().div_ceil(1_000));
+    assert_eq!(api.post("/generations", &someone.key, &video()).await.status, StatusCode::ACCEPTED);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_redis_can_count_is_refused_while_it_is_away() {
+    let api = Api::with(Setup { redis: false, ..Setup::default() }).await;
+    let (free, pro) = (api.someone("free").await, api.someone("pro").await);
+    let dear = json!({ "model": "mock-pro", "prompt": "A paper boat", "duration_seconds": 1 });
+    let refused = api.post("/generations", &free.key, &dear).await;
+    assert_eq!(
+        (refused.status, refused.code().as_str(), refused.header("retry-after")),
+        (StatusCode::SERVICE_UNAVAILABLE, "unavailable", Some("1"))
+    );
+    let foretold = api.post("/generations?dry_run=true", &free.key, &dear).await.json();
+    assert_eq!(
+        (&foretold["decision"], &foretold["problem"]["code"]),
+        (&json!("refused"), &json!("unavailable"))
+    );
+    assert_eq!(api.post("/generations", &free.key, &video()).await.status, StatusCode::ACCEPTED);
+    assert_eq!(api.post("/generations", &pro.key, &dear).await.status, StatusCode::ACCEPTED);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_may_ask_not_to_wait() {
+    let api = Api::new().await;
+    let someone = api.someone("free").await;
+    let mut at_once = video();
+    at_once["on_limit"] = json!("reject");
+    assert_eq!(api.post("/generations", &someone.key, &at_once).await.status, StatusCode::ACCEPTED);
+    let foretold = api.post("/generations?dry_run=true", &someone.key, &at_once).await.json();
+    let refused = api.post("/generations", &someone.key, &at_once).await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    for problem in [&foretold["problem"], &refused.json()] {
+        assert_eq!(
+            (&problem["code"], &problem["scope"], &problem["policy"], &problem["limit"]),
+            (&json!("concurrency"), &json!("user"), &json!("running-user"), &json!(1))
+        );
+    }
+    assert_eq!(foretold["binding_limit"]["policy"], "running-user");
+    assert!(refused.header("retry-after").is_some());
+    at_once["on_limit"] = json!("queue");
+    assert_eq!(api.post("/generations", &someone.key, &at_once).await.status, StatusCode::ACCEPTED);
+    at_once["on_limit"] = json!("wait");
+    let unknown = api.post("/generations", &someone.key, &at_once).await;
+    assert_eq!((unknown.status.as_u16(), &unknown.json()["errors"][0]["field"]), (422, &json!("on_limit")));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -57,9 +57,13 @@ impl Ids {
             "assets" => self.asset.to_string(),
             "projects" => self.project.to_string(),
             "admin" if path.starts_with("/admin/keys/") => self.key.to_string(),
+            "admin" if path.starts_with("/admin/limits/") => String::new(),
             other => panic!("teach this test what an id below /{other} is"),
         };
-        let filled = path.replace("{id}", &id).replace("{user_id}", &self.member.to_string());
+        let filled = path
+            .replace("{id}", &id)
+            .replace("{user_id}", &self.member.to_string())
+            .replace("{subject}/{limit}", &format!("key:{}/reads", self.key));
         assert!(!filled.contains('{'), "teach this test what stands in {filled}");
         filled
     }
@@ -69,6 +73,7 @@ fn body_for(method: &Method, path: &str) -> Option<Value> {
     match (method, path) {
         (&Method::PATCH, "/projects/{id}") => Some(json!({ "name": "Mine now" })),
         (&Method::PUT, "/projects/{id}/members/{user_id}") => Some(json!({ "role": "viewer" })),
+        (&Method::PUT, "/admin/limits/{subject}/{limit}") => Some(json!({ "unlimited": true })),
         (&Method::PATCH | &Method::PUT, other) => panic!("teach this test a body for {other}"),
         _ => None,
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tenancy::{LimitRules, TenancyConfig, Tiers};
+use tenancy::{RouteLimits, TenancyConfig, Tiers};
 
 use super::{fault::Faults, tiers::TierConfig};
 
@@ -14,7 +14,7 @@ pub(crate) struct TenancySection {
     /// The tier of a tenant that names none.
     pub(crate) default_tier: String,
     /// Limits that a whole tenant has on a route or a model; none unless configured.
-    pub(crate) rules: LimitRules,
+    pub(crate) rules: RouteLimits,
     /// For how long a key, a user or a membership may be remembered, in milliseconds; at most 5,000.
     pub(crate) cache_ms: u64,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use domain::limits::{Bucket, SubjectLimits, Tier};
+use domain::limits::{Bucket, SubjectLimits, Tier, Window};
 use serde::{Deserialize, Serialize};
 
 /// One `tiers.<name>`. A rate is `{ capacity, refill, per_ms }` or `"unlimited"`.
@@ -13,6 +13,8 @@ pub(crate) struct TierConfig {
     pub(crate) user: SubjectLimits,
     /// Per tenant.
     pub(crate) tenant: SubjectLimits,
+    /// Submits of one expensive model by one user, counted one by one: `{ limit, window_ms }` or `"unlimited"`.
+    pub(crate) expensive: Option<Window>,
     /// Reads per key, kept in process.
     pub(crate) reads: Option<Bucket>,
     /// Share in the fair queue relative to other tenants.
@@ -22,9 +24,8 @@ pub(crate) struct TierConfig {
 /// The tiers that exist when nothing is configured.
 pub(super) fn defaults() -> BTreeMap<String, TierConfig> {
     let entry = |tier: Tier| {
-        let config =
-            TierConfig { user: tier.user, tenant: tier.tenant, reads: tier.reads, weight: tier.weight };
-        (tier.name, config)
+        let Tier { name, user, tenant, expensive, reads, weight } = tier;
+        (name, TierConfig { user, tenant, expensive, reads, weight })
     };
     Tier::defaults().into_iter().map(entry).collect()
 }
@@ -35,6 +36,7 @@ impl TierConfig {
             name: name.to_owned(),
             user: self.user,
             tenant: self.tenant,
+            expensive: self.expensive,
             reads: self.reads,
             weight: self.weight,
         }

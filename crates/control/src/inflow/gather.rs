@@ -127,7 +127,7 @@ mod tests {
     use futures::future::join_all;
 
     use crate::{
-        Admission, Control, ControlError, InflowCharge, InflowCheck, InflowKey,
+        Admission, Control, ControlError, InflowCharge, InflowCheck, InflowKey, InflowLimit,
         testing::{Corner, slow},
     };
 
@@ -136,8 +136,9 @@ mod tests {
             scope: LimitScope::Tenant,
             key: InflowKey::Tenant,
             rule: "submit",
-            bucket: slow(1_000),
+            limit: InflowLimit::Bucket(slow(1_000)),
             cost: 1,
+            shadow: false,
         };
         InflowCharge { tenant, replay: None, checks: vec![check], ip: None }
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use control::{
-    Admission, Control, InflowCharge, InflowCheck, InflowKey, Lease, Rebuild, Renewal, SlotClaim, SlotLimits,
-    SlotOutcome, SlotSet, SlotTag,
+    Admission, Control, InflowCharge, InflowCheck, InflowKey, InflowLimit, Lease, Rebuild, Renewal,
+    SlotClaim, SlotLimits, SlotOutcome, SlotSet, SlotTag,
 };
 use domain::{
     AttemptRef, TaskId, TenantId, UserId,
@@ -21,8 +21,9 @@ fn charge(tenant: TenantId, capacity: u32) -> InflowCharge {
         scope: LimitScope::Tenant,
         key: InflowKey::Tenant,
         rule: "submit",
-        bucket: Bucket { capacity, refill: 1, per_ms: 3_600_000 },
+        limit: InflowLimit::Bucket(Bucket { capacity, refill: 1, per_ms: 3_600_000 }),
         cost: 1,
+        shadow: false,
     };
     InflowCharge { tenant, replay: None, checks: vec![check], ip: None }
 }
@@ -47,7 +48,7 @@ async fn rebuild(control: &Control, claim: &SlotClaim) {
 }
 
 #[tokio::test]
-async fn scripts_that_were_flushed_are_loaded_once_and_no_caller_notices() {
+async fn c34_scripts_that_were_flushed_are_loaded_once_and_no_caller_notices() {
     let redis = PrivateRedis::start().await;
     let control = control_of(&redis, PATIENT);
     let tenant = TenantId::generate();
@@ -66,7 +67,7 @@ async fn scripts_that_were_flushed_are_loaded_once_and_no_caller_notices() {
 }
 
 #[tokio::test]
-async fn after_a_restart_with_no_data_the_first_request_succeeds() {
+async fn c34_after_a_restart_with_no_data_requests_are_decided_again() {
     let mut redis = PrivateRedis::start().await;
     let control = control_of(&redis, PATIENT);
     let tenant = TenantId::generate();

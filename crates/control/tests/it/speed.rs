@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use control::{Admission, InflowCharge, InflowCheck, InflowKey, ReplayKey, SlotTag};
+use control::{Admission, InflowCharge, InflowCheck, InflowKey, InflowLimit, ReplayKey, SlotTag};
 use domain::{
     TenantId, UserId,
     limits::{Bucket, LimitScope},
@@ -21,8 +21,9 @@ async fn admits_per_second_of_one_core() {
         scope,
         key,
         rule: "submit",
-        bucket: Bucket::per_second(1_000_000, 1_000_000),
+        limit: InflowLimit::Bucket(Bucket::per_second(1_000_000, 1_000_000)),
         cost: 1,
+        shadow: false,
     };
     let charge = InflowCharge {
         tenant,

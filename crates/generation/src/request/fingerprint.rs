@@ -3,7 +3,7 @@
 use domain::ids::ModelName;
 use sha2::{Digest as _, Sha256};
 
-use super::GenerationRequest;
+use super::{GenerationRequest, OnLimit};
 
 /// The route whose requests these are; idempotency keys are scoped to it.
 pub(crate) const ROUTE: &str = "POST /generations";
@@ -14,7 +14,7 @@ impl GenerationRequest {
     #[must_use]
     pub fn fingerprint(&self) -> [u8; 32] {
         let mut hasher = Hasher(Sha256::new());
-        let Self { model, inputs, project, deadline_seconds, price: _ } = self;
+        let Self { model, inputs, project, deadline_seconds, on_limit, price: _ } = self;
         hasher.text(ROUTE);
         hasher.text(ModelName::as_str(&model.name));
         hasher.text(&inputs.prompt);
@@ -29,6 +29,10 @@ impl GenerationRequest {
         }
         hasher.maybe(project.map(|project| project.to_string()).as_deref());
         hasher.number((*deadline_seconds).into());
+        // Said only where it is not the default, so that requests from before this member keep their fingerprints.
+        if *on_limit == OnLimit::Reject {
+            hasher.text("reject");
+        }
         hasher.0.finalize().into()
     }
 }
@@ -69,7 +73,7 @@ mod tests {
         let one = parse(r#"{"model":"mock-fast","prompt":"a cat","duration_seconds":5}"#);
         let same = parse(
             r#"{ "deadline_seconds": 1800, "prompt": "a \u0063at", "duration_seconds": 5,
-                 "resolution": "720p", "tags": [], "seed": null, "model": "mock-fast" }"#,
+                 "resolution": "720p", "tags": [], "seed": null, "on_limit": "queue", "model": "mock-fast" }"#,
         );
         assert_eq!(one.fingerprint(), same.fingerprint());
     }
@@ -88,6 +92,7 @@ mod tests {
             r#","aspect_ratio":"1:1""#,
             r#","resolution":"480p""#,
             r#","deadline_seconds":60"#,
+            r#","on_limit":"reject""#,
             r#","project_id":"proj_019a0000000070008000000000000000""#,
         ] {
             let body = format!(r#"{{"model":"mock-fast","prompt":"a cat","duration_seconds":5{members}}}"#);

@@ -12,7 +12,7 @@ use domain::{
 use serde_json::value::RawValue;
 
 use super::{
-    FieldCode, FieldError, GenerationRequest, ParseError,
+    FieldCode, FieldError, GenerationRequest, OnLimit, ParseError,
     members::{self, Member},
 };
 
@@ -62,6 +62,7 @@ struct Draft<'a> {
     tags: Option<&'a str>,
     project_id: Option<&'a str>,
     deadline_seconds: Option<&'a str>,
+    on_limit: Option<&'a str>,
 }
 
 impl<'a> Draft<'a> {
@@ -83,6 +84,7 @@ impl<'a> Draft<'a> {
                 "tags" => &mut draft.tags,
                 "project_id" => &mut draft.project_id,
                 "deadline_seconds" => &mut draft.deadline_seconds,
+                "on_limit" => &mut draft.on_limit,
                 unknown => {
                     // A name is repeated to its sender; 64 characters of it are enough to recognise it.
                     let shown: String = unknown.chars().take(64).collect();
@@ -123,6 +125,7 @@ impl<'a> Draft<'a> {
         let project = optional(self.project_id).and_then(|raw| project(raw, problems));
         let deadline_seconds = optional(self.deadline_seconds)
             .and_then(|raw| whole("deadline_seconds", raw, 1..=DEADLINE_SECONDS_MAX, problems));
+        let on_limit = optional(self.on_limit).map(|raw| on_limit(raw, problems)).unwrap_or_default();
 
         let model = model?;
         let resolution =
@@ -143,6 +146,7 @@ impl<'a> Draft<'a> {
         };
         Some(GenerationRequest {
             deadline_seconds: deadline_seconds.unwrap_or(model.deadline_seconds),
+            on_limit,
             price: price?,
             inputs: Inputs {
                 prompt: prompt?.into_owned(),
@@ -275,6 +279,17 @@ fn project(raw: &str, problems: &mut Problems) -> Option<ProjectId> {
     id
 }
 
+fn on_limit(raw: &str, problems: &mut Problems) -> OnLimit {
+    match string("on_limit", raw, problems).as_deref() {
+        Some("queue") | None => OnLimit::Queue,
+        Some("reject") => OnLimit::Reject,
+        Some(_) => {
+            problems.add("on_limit", FieldCode::UnknownValue, "must be queue or reject");
+            OnLimit::Queue
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use catalogue::CatalogueConfig;
@@ -330,13 +345,16 @@ mod tests {
         let body = json!({
             "model": "mock-pro", "prompt": "  a cat\n", "negative_prompt": "dogs", "duration_seconds": 10,
             "resolution": "1080p", "aspect_ratio": "16:9", "seed": 4_294_967_295_u32, "tags": ["a", "b"],
-            "project_id": project, "deadline_seconds": 86_400,
+            "project_id": project, "deadline_seconds": 86_400, "on_limit": "reject",
         });
         let request = parse(&body.to_string()).unwrap();
         assert_eq!(request.inputs.prompt, "  a cat\n", "stored as sent");
         assert_eq!((request.price.get(), request.deadline_seconds), (200, 86_400));
         assert_eq!((request.inputs.seed, request.project), (Some(u32::MAX), Some(project)));
-        assert_eq!(request.inputs.tags, ["a", "b"]);
+        assert_eq!(
+            (request.inputs.tags.as_slice(), request.on_limit),
+            (&["a".to_owned(), "b".to_owned()][..], OnLimit::Reject)
+        );
     }
 
     #[tokio::test]
@@ -345,6 +363,7 @@ mod tests {
             parse(r#" {"model":"mock-fast","prompt":"x","duration_seconds":1,"seed":null} "#).unwrap();
         assert_eq!((request.inputs.resolution.as_str(), request.deadline_seconds), ("720p", 1_800));
         assert_eq!((request.inputs.seed, request.inputs.aspect_ratio), (None, None));
+        assert_eq!(request.on_limit, OnLimit::Queue);
         let missing: Vec<_> =
             problems("{}").into_iter().map(|(field, code)| format!("{field} {code}")).collect();
         assert_eq!(missing, ["model required", "prompt required", "duration_seconds required"]);
@@ -396,7 +415,7 @@ mod tests {
         let twice = r#"{"model":"mock-fast","prompt":"x","duration_seconds":5,"duration_\u0073econds":500}"#;
         let found = problems(twice);
         assert!(found.contains(&("duration_seconds".to_owned(), "duplicate")), "{found:?}");
-        for field in ["priority", "image_url", "webhook_url", "on_limit", "metadata", "Prompt", ""] {
+        for field in ["priority", "image_url", "webhook_url", "metadata", "Prompt", ""] {
             assert_eq!(problems(&with(field, r#"{"a":1,"a":2}"#)), [(field.to_owned(), "unknown")]);
         }
         assert_eq!(problems(&with(r"\ud800", "1")), [(String::new(), "not_unicode")]);
@@ -444,6 +463,8 @@ mod tests {
         assert_eq!(one_problem("resolution", r#""8k""#), "not_supported");
         assert_eq!(one_problem("aspect_ratio", r#""4:3""#), "not_supported");
         assert_eq!(one_problem("project_id", r#""proj_1""#), "unknown_project");
+        assert_eq!(one_problem("on_limit", r#""Queue""#), "unknown_value");
+        assert_eq!(one_problem("on_limit", "true"), "wrong_type");
         let body = json!({"model": "mock-slow", "prompt": "x", "duration_seconds": 1, "seed": 1,
             "negative_prompt": "y", "aspect_ratio": "16:9"});
         let fields: Vec<_> = problems(&body.to_string()).into_iter().map(|(field, _)| field).collect();

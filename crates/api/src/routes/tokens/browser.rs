@@ -7,7 +7,7 @@ use tenancy::NewToken;
 use utoipa::ToSchema;
 
 use crate::{
-    extract::{Body, NoParams, Writer},
+    extract::{Body, NoParams, auth::Minter},
     openapi::WriteProblems,
     problem::Problem,
     routes::tokens::{TokenView, minted},
@@ -51,7 +51,7 @@ pub(crate) struct NewTokenBody {
 )]
 pub(crate) async fn create_browser_token(
     State(state): State<ApiState>,
-    Writer(session): Writer,
+    Minter(session): Minter,
     _: NoParams,
     Body(body): Body<NewTokenBody>,
 ) -> Result<Response, Problem> {
