@@ -5,6 +5,8 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
 export SQLX_OFFLINE=true CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+# Most tests wait for servers and not for a CPU, so one more than there are cores runs at a time.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 1))}
 # A developer's settings must not reach the tests.
 unset DATABASE_URL REDIS_URL QUEUE_URL RUST_LOG
 for name in $(compgen -e AIVIDEO_); do unset "$name"; done
