@@ -37,7 +37,8 @@ where
 {
     // An audit reads whole tables, and plans for the sizes that they have now.
     const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL plan_cache_mode = auto; \
-        SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on";
+        SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on; \
+        SET LOCAL enable_material = on";
     run(pool, Some(BEGIN), work).await
 }
 

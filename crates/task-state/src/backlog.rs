@@ -1,5 +1,7 @@
 //! What PostgreSQL knows and the reconcilers compare Redis with.
 
+use std::collections::HashSet;
+
 use domain::{AttemptRef, ModelName, ProviderAccountId, TaskId, TenantId, UserId};
 use pg::PgError;
 use uuid::Uuid;
@@ -137,6 +139,24 @@ impl TaskState {
     /// When the store fails.
     pub async fn all_live_slots(&self) -> Result<Vec<LiveSlot>, PgError> {
         self.live_slots(None, None).await
+    }
+
+    /// Which of these attempts hold their slots by right.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn live_among(&self, attempts: &[AttemptRef]) -> Result<HashSet<AttemptRef>, PgError> {
+        let rows = sqlx::query!(
+            "SELECT a.task_id, a.attempt_no FROM unnest($1::uuid[], $2::int[]) AS d(task_id, attempt_no)
+             JOIN task_attempts a ON a.task_id = d.task_id AND a.attempt_no = d.attempt_no
+             WHERE a.closed_at IS NULL AND a.through_at IS NULL",
+            &attempts.iter().map(|attempt| attempt.task.as_uuid()).collect::<Vec<_>>(),
+            &attempts.iter().map(|attempt| attempt.attempt_no).collect::<Vec<_>>()
+        )
+        .fetch_all(&self.shared.pool)
+        .await?;
+        let attempt = |task, attempt_no| AttemptRef { task: TaskId::from_uuid(task), attempt_no };
+        Ok(rows.into_iter().map(|row| attempt(row.task_id, row.attempt_no)).collect())
     }
 
     async fn live_slots(

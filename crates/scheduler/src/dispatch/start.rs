@@ -62,7 +62,7 @@ pub(super) async fn start(
     let window = SubmitWindow { send_before: asked_at + lease, ends_at: Instant::now() + submit_limit };
 
     let (mut started, mut put_back, mut over) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut unused, mut again) = (Vec::new(), Vec::new());
+    let (mut unused, mut doubtful, mut again) = (Vec::new(), Vec::new(), Vec::new());
     for (task, outcome) in tasks.into_iter().zip(outcomes) {
         let slot = slot_of(model, account, &task);
         match outcome {
@@ -78,8 +78,10 @@ pub(super) async fn start(
                 put_back.push(PutBack { task, park: Park::Head, wait, rest: Some(WHILE_FULL) });
             }
             ClaimOutcome::Gone(record) => {
-                // The slot is another scheduler's when that one made the attempt.
-                if record.snapshot.attempt_no != task.next_attempt_no {
+                // The slot may be another's who made the attempt, or one that was taken anew when that was over already.
+                if record.snapshot.attempt_no == task.next_attempt_no {
+                    doubtful.push(slot);
+                } else {
                     unused.push(slot);
                 }
                 // Perhaps still queued, under another number or until a pause is over: then it is added anew.
@@ -92,6 +94,7 @@ pub(super) async fn start(
             }
         }
     }
+    unused.extend(of_ended_attempts(worker, doubtful).await);
     if !unused.is_empty() {
         worker.control.release_slots(&unused, Sent::No).await.unwrap_or_else(|error| {
             tracing::info!(%error, "slots were not released; the reconciler will");
@@ -100,6 +103,21 @@ pub(super) async fn start(
     launch(worker, started, window, &over).await;
     worker.enqueue(&again).await;
     Ok(put_back)
+}
+
+/// Those among the slots whose attempts hold none by right any more. An attempt is made once, so nobody will need them.
+async fn of_ended_attempts(worker: &Worker, slots: Vec<SlotRef>) -> Vec<SlotRef> {
+    if slots.is_empty() {
+        return slots;
+    }
+    let attempts: Vec<AttemptRef> = slots.iter().map(|slot| slot.attempt).collect();
+    match worker.task_state.live_among(&attempts).await {
+        Ok(live) => slots.into_iter().filter(|slot| !live.contains(&slot.attempt)).collect(),
+        Err(error) => {
+            tracing::info!(%error, "whose slots these are is not known; the reconciler will see");
+            Vec::new()
+        }
+    }
 }
 
 /// Writes the leases of claimed tasks and starts their drivers. Those without a lease will not be sent.

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use catalogue::{IntentKind, NewIntent, Subject, clear_intent, set_intent};
+use control::{Added, ReadyTask, SlotSet};
 use domain::{
     TaskStatus,
     wait::{Wait, WaitReason},
 };
+use scheduler::SchedulerConfig;
 use serde_json::json;
-use testkit::{PrivateRedis, wait_for};
+use testkit::{PrivateRedis, wait_for, wait_until};
 
-use crate::world::{Order, PATIENCE, Setting, World, account_id};
+use crate::world::{Order, PATIENCE, Setting, World, account_id, quick};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_of_the_free_tier_has_one_job_at_a_time_and_is_told_so() {
@@ -32,6 +34,40 @@ async fn a_user_of_the_free_tier_has_one_job_at_a_time_and_is_told_so() {
     assert_eq!(world.stat("max_running").await, 1);
     world.quiet().await;
     world.audit().await;
+    scheduler.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_is_queued_anew_after_its_end_leaves_no_slot_behind() {
+    // No reconciler comes round meanwhile.
+    let scheduler = SchedulerConfig { pass_interval: Duration::from_secs(60), ..quick() };
+    let world = World::with(Setting { scheduler, ..Setting::default() }).await;
+    let scheduler = world.scheduler("one");
+    let over = world.submit_one(Order::default()).await;
+    world.nudge(&scheduler, &[over]).await;
+    let records = world.ended(&[over]).await;
+    // A page of queued tasks that was read before this one was claimed adds it after its end.
+    let late = ReadyTask {
+        task: over,
+        model: records[0].snapshot.model.clone(),
+        tenant: world.tenant,
+        user: world.user,
+        priority: 0,
+        tenant_weight: 1,
+        created_ms: records[0].snapshot.created_at.timestamp_millis(),
+        not_before_ms: 0,
+        next_attempt_no: 1,
+    };
+    assert_eq!(world.control.add_ready(&[late]).await.unwrap(), [Added::New]);
+    // It is the older one, so it is popped no later than this.
+    let next = world.submit_one(Order::default()).await;
+    world.nudge(&scheduler, &[next]).await;
+    world.ended(&[next]).await;
+    let sets = [SlotSet::Account(account_id()), SlotSet::User(world.tenant, world.user)];
+    wait_until("no slot is held", PATIENCE, async || {
+        world.control.slot_members(&sets).await.unwrap().iter().all(Vec::is_empty)
+    })
+    .await;
     scheduler.stop().await;
 }
 
