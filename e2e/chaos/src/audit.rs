@@ -16,6 +16,10 @@ const AUDIT_MAX: Duration = Duration::from_secs(180);
 const SLOTS_SETTLE_MAX: Duration = Duration::from_secs(30);
 /// Between two audits while slots settle.
 const LOOK: Duration = Duration::from_millis(500);
+/// The exit code of an audit that came to no result, since a store did not answer in time. On a busy machine that is no
+/// news, if it comes to one at all.
+const NO_RESULT: i32 = 2;
+const TRIES_MAX: u32 = 4;
 
 /// Every violation that lasts. What a killed process or an unreachable Redis left in the slot sets may stay there until
 /// nobody vouches for it any more, so for that long slots alone may disagree.
@@ -39,13 +43,22 @@ pub(crate) async fn audit(
 
 /// The rows of one audit; none when it is content.
 async fn once(aivideo: &Path, folder: &Path, variables: &[(String, String)]) -> anyhow::Result<Vec<String>> {
-    let mut audit = command(aivideo, folder);
-    audit.arg("audit").envs(variables.iter().map(|(name, value)| (name, value)));
-    let output = tokio::time::timeout(AUDIT_MAX, audit.output()).await.context("the audit never ended")??;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let mut rows: Vec<_> = text(&output.stdout).lines().map(str::to_owned).collect();
-    if !output.status.success() && rows.is_empty() {
-        rows.push(format!("{} without a row: {}", output.status, text(&output.stderr)));
+    let mut tries = 1;
+    loop {
+        let mut audit = command(aivideo, folder);
+        audit.arg("audit").envs(variables.iter().map(|(name, value)| (name, value)));
+        let output =
+            tokio::time::timeout(AUDIT_MAX, audit.output()).await.context("the audit never ended")??;
+        if output.status.code() == Some(NO_RESULT) && tries < TRIES_MAX {
+            tries += 1;
+            sleep(LOOK).await;
+            continue;
+        }
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut rows: Vec<_> = text(&output.stdout).lines().map(str::to_owned).collect();
+        if !output.status.success() && rows.is_empty() {
+            rows.push(format!("{} without a row: {}", output.status, text(&output.stderr).trim()));
+        }
+        return Ok(rows);
     }
-    Ok(rows)
 }

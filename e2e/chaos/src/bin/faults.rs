@@ -4,7 +4,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Context;
-use chaos::faults::{FaultsReport, FaultsSettings, Row, Way, cases, faults, head};
+use chaos::faults::{FaultsReport, FaultsSettings, Row, Way, choose, faults, head};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -55,7 +55,7 @@ impl Args {
         })?;
         Ok(FaultsSettings {
             aivideo,
-            cases: cases(&self.row, &self.way).map_err(anyhow::Error::msg)?,
+            cases: choose(&self.row, &self.way).map_err(anyhow::Error::msg)?,
             seconds: self.seconds,
             delay_ms: self.delay_ms,
             folder: self.folder.clone(),

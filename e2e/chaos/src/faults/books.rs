@@ -72,6 +72,12 @@ impl Books {
         Ok((tasks.iter().filter_map(|task| Some(task["task_id"].as_str()?.to_owned())).collect(), wrong))
     }
 
+    /// How many of these tasks are at no provider yet.
+    pub(crate) async fn waiting(&self, tasks: &[String]) -> anyhow::Result<usize> {
+        let tasks = self.read(&tasks.iter().map(String::as_str).collect()).await?;
+        Ok(tasks.iter().filter(|task| waits(task)).count())
+    }
+
     /// Waits until these tasks have ended.
     pub(crate) async fn wait_for(&self, tasks: &[String]) -> anyhow::Result<()> {
         let ids = tasks.iter().map(String::as_str).collect();
@@ -133,6 +139,11 @@ pub(crate) async fn idle(stage: &Stage) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whether a task is at no provider yet, as far as anybody knows.
+fn waits(task: &Value) -> bool {
+    matches!(task["status"].as_str(), Some("QUEUED" | "SCHEDULING" | "RECONCILING"))
+}
+
 fn told(task: &Value) -> String {
     let text = |name: &str| task[name].as_str().unwrap_or("-").to_owned();
     let [id, status, code, reason] = ["task_id", "status", "error_code", "wait_reason"].map(text);
@@ -186,6 +197,15 @@ mod tests {
         assert!(wrong_credits(&before, &credits(82, 2, 16), 6).is_some(), "still held");
         assert!(wrong_credits(&before, &credits(83, 0, 16), 6).is_some(), "one is missing");
         assert!(wrong_credits(&before, &json!({}), 6).is_some(), "no figures at all");
+    }
+
+    #[test]
+    fn a_task_waits_until_a_provider_is_known_to_have_it() {
+        for (status, waiting) in
+            [("QUEUED", true), ("RECONCILING", true), ("RUNNING", false), ("FAILED", false)]
+        {
+            assert_eq!(waits(&json!({ "status": status })), waiting, "{status}");
+        }
     }
 
     #[test]

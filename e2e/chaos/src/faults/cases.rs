@@ -164,7 +164,7 @@ impl fmt::Display for Case {
 ///
 /// # Errors
 /// When a way was asked for that none of these rows has.
-pub fn cases(rows: &[Row], ways: &[Way]) -> Result<Vec<Case>, String> {
+pub fn choose(rows: &[Row], ways: &[Way]) -> Result<Vec<Case>, String> {
     let rows: Vec<Row> = Row::ALL.into_iter().filter(|row| rows.is_empty() || rows.contains(row)).collect();
     if let Some(way) = ways.iter().find(|way| !rows.iter().any(|row| row.ways().contains(way))) {
         let names: Vec<_> = rows.iter().map(|row| row.name()).collect();
@@ -183,21 +183,21 @@ mod tests {
 
     #[test]
     fn without_a_wish_every_row_is_hurt_in_every_way() {
-        let all = cases(&[], &[]).unwrap();
+        let all = choose(&[], &[]).unwrap();
         assert_eq!(all.len(), 7 + 5 * 3);
         assert!(Row::ALL.iter().all(|row| all.iter().any(|case| case.row == *row)));
     }
 
     #[test]
     fn wishes_are_kept_in_the_order_of_the_table_and_never_doubled() {
-        let some = cases(&[Row::Queue, Row::Control, Row::Queue], &[Way::Freeze, Way::Oom]).unwrap();
+        let some = choose(&[Row::Queue, Row::Control, Row::Queue], &[Way::Freeze, Way::Oom]).unwrap();
         let names: Vec<_> = some.iter().map(ToString::to_string).collect();
         assert_eq!(names, ["control-freeze", "control-oom", "queue-freeze"]);
     }
 
     #[test]
     fn a_way_that_no_row_has_is_refused_by_name() {
-        let refused = cases(&[Row::Queue, Row::Provider], &[Way::Stop, Way::Oom]).unwrap_err();
+        let refused = choose(&[Row::Queue, Row::Provider], &[Way::Stop, Way::Oom]).unwrap_err();
         assert_eq!(refused, "--way: oom is no way to hurt queue or provider");
     }
 

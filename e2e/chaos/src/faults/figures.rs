@@ -49,6 +49,10 @@ pub(crate) struct Figures {
     pub(crate) outage_ms: u64,
     /// From the healing until everything worked again.
     pub(crate) back_after_ms: Option<u64>,
+    /// What was the last to work again, or what never did.
+    pub(crate) back_last: String,
+    /// From the healing until every task that was accepted meanwhile was at its provider.
+    pub(crate) caught_up_after_ms: Option<u64>,
 }
 
 /// How the open stream fared.
@@ -65,11 +69,14 @@ pub(crate) struct StreamFigures {
 impl Figures {
     pub(crate) fn of(record: &Record, moments: &Moments, needed: Whole) -> Self {
         let during = |at: Duration| (moments.hurt..moments.end).contains(&at);
+        let back = record.back(moments, needed);
         let mut figures = Self {
             provider_submits: provider_submits(record, moments, needed),
             stream: StreamFigures::of(record),
             outage_ms: millis(moments.end.saturating_sub(moments.hurt)),
-            back_after_ms: record.recovery(moments, needed).map(millis),
+            back_after_ms: back.as_ref().ok().map(|back| millis(back.after)),
+            caught_up_after_ms: record.caught_up.map(|at| millis(at.saturating_sub(moments.end))),
+            back_last: back.map_or_else(|missing| missing.join(", "), |back| back.last),
             followed: record.long_ended.is_some_and(|at| at <= moments.watched_until()),
             ..Self::default()
         };

@@ -22,8 +22,19 @@ pub(crate) fn broken(promises: &Promises, seen: &Figures) -> Vec<String> {
     let limit = millis(promises.return_max);
     match seen.back_after_ms {
         Some(took) if took <= limit => {}
-        Some(took) => broken.push(format!("it was back only {took} ms after the end, {limit} are promised")),
-        None => broken.push("it never came back by itself".to_owned()),
+        Some(took) => {
+            let last = &seen.back_last;
+            broken.push(format!(
+                "it was back only {took} ms after the end, {limit} are promised; last: {last}"
+            ));
+        }
+        None => broken.push(format!("it never came back by itself; what is missing: {}", seen.back_last)),
+    }
+    let limit = millis(promises.catch_up_max);
+    match seen.caught_up_after_ms {
+        Some(took) if took <= limit => {}
+        Some(took) => broken.push(format!("tasks waited {took} ms after the end, {limit} are promised")),
+        None => broken.push("tasks that were accepted meanwhile wait and wait".to_owned()),
     }
     broken
 }
@@ -192,6 +203,7 @@ mod tests {
             stream: StreamFigures { broke: None, told: true, late_ms: Some(300) },
             outage_ms: 8_000,
             back_after_ms: Some(2_300),
+            caught_up_after_ms: Some(4_000),
             ..Figures::default()
         }
     }
@@ -230,6 +242,8 @@ mod tests {
             (Figures { followed: false, ..kept() }, "not followed"),
             (Figures { back_after_ms: Some(5_001), ..kept() }, "5001 ms after the end"),
             (Figures { back_after_ms: None, ..kept() }, "never came back"),
+            (Figures { caught_up_after_ms: Some(10_001), ..kept() }, "waited 10001 ms"),
+            (Figures { caught_up_after_ms: None, ..kept() }, "wait and wait"),
         ] {
             assert_broken(&control, &seen, words);
         }

@@ -1,13 +1,13 @@
-//! The degradation table of SPEC section 6, line by line: one dependency is hurt in one way while a few clients go on,
+//! The degradation table, line by line: one dependency is hurt in one way while a few clients go on,
 //! and what was promised for that is held against what was seen.
 //!
 //! Other than the storm of the chaos suite, which asks whether anything is lost when everything breaks at once, this
 //! asks what people notice meanwhile when one thing breaks: which requests are refused, how long answers take, what the
 //! providers get to see, what `/readyz`, the header and the metrics say, and how soon it is over.
 //!
-//! Read [`cases`] for what is hurt and [`promises`] for what has to hold then, [`play`] for the course of a case,
-//! [`traffic`] and [`watch`] for what goes on during it, [`stage`] for the servers and how they are hurt, and
-//! [`figures`], [`judge`] and [`books`] for what becomes of it.
+//! Read `cases` for what is hurt and `promises` for what has to hold then, `play` for the course of a case,
+//! `traffic` and `watch` for what goes on during it, `stage` for the servers and how they are hurt, and
+//! `figures`, `judge` and `books` for what becomes of it.
 
 mod books;
 mod cases;
@@ -23,10 +23,14 @@ mod watch;
 
 use std::{fs, path::PathBuf, time::Duration};
 
-pub use cases::{Case, Row, Way, cases};
+pub use cases::{Case, Row, Way, choose};
 pub use report::{CaseReport, FaultsReport, head};
 
-use self::{cases as bounds, play::Play, stage::Stage};
+use self::{
+    cases::{DELAY_MS_MAX, DELAY_MS_MIN, SECONDS_MAX, SECONDS_MIN},
+    play::Play,
+    stage::Stage,
+};
 use crate::{
     folder::Folder,
     journal::{Journal, Screen},
@@ -55,11 +59,11 @@ impl FaultsSettings {
     /// # Errors
     /// Names the argument that would prove nothing.
     pub fn check(&self) -> Result<(), String> {
-        let seconds = bounds::SECONDS_MIN..=bounds::SECONDS_MAX;
+        let seconds = SECONDS_MIN..=SECONDS_MAX;
         if self.seconds.is_some_and(|wanted| !seconds.contains(&wanted)) {
             return Err(format!("--seconds: from {} to {}", seconds.start(), seconds.end()));
         }
-        let delays = bounds::DELAY_MS_MIN..=bounds::DELAY_MS_MAX;
+        let delays = DELAY_MS_MIN..=DELAY_MS_MAX;
         if !delays.contains(&self.delay_ms) {
             return Err(format!("--delay-ms: from {} to {}", delays.start(), delays.end()));
         }

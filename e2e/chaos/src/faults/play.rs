@@ -45,6 +45,8 @@ const STOCK_EVERY: Duration = Duration::from_millis(50);
 /// What a stream may take to tell of an end when all is whole.
 const STREAM_MAX: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(100);
+/// The same for what has to be asked of the platform.
+const RESUMED_LOOK: Duration = Duration::from_millis(300);
 
 /// One case, and where it is played.
 pub(crate) struct Play<'a> {
@@ -120,7 +122,11 @@ impl Play<'_> {
             outbox: self.case.row == Row::Queue,
         };
         let moments = self.hurt_and_heal(stage, wiring, &traffic.notes).await?;
-        self.until_back(&traffic.notes, &moments, needed).await;
+        let meanwhile = traffic.submitted().accepted.len();
+        tokio::join!(
+            self.until_back(&traffic.notes, &moments, needed),
+            self.until_resumed(&traffic, &books, meanwhile, needed.providers),
+        );
         stop.send_replace(true);
         clients.await?;
 
@@ -200,18 +206,59 @@ impl Play<'_> {
     /// Returns when everything works again and stays so, or when that has taken too long.
     async fn until_back(&self, notes: &Notes, moments: &Moments, needed: Whole) {
         let begun = Instant::now();
-        let is_back = || notes.add(|record| record.recovery(moments, needed));
+        let back = || notes.add(|record| record.back(moments, needed));
         let mut since = None;
         while begun.elapsed() < RETURN_MAX {
             sleep(LOOK).await;
-            since = is_back().map(|_| since.unwrap_or_else(Instant::now));
+            since = back().ok().map(|_| since.unwrap_or_else(Instant::now));
             if since.is_some_and(|since: Instant| since.elapsed() >= STAYS) {
                 break;
             }
         }
-        match is_back() {
-            Some(took) => self.note(format!("everything worked again after {took:?}")),
-            None => self.note("it does not come back"),
+        match back() {
+            Ok(back) => {
+                self.note(format!("everything worked again after {:?}, last {}", back.after, back.last))
+            }
+            Err(missing) => self.note(format!("it does not come back: {}", missing.join(", "))),
+        }
+    }
+
+    /// Notes when new tasks are at each provider, and when those that were accepted meanwhile are. Returns then, or when
+    /// that has taken too long.
+    async fn until_resumed(
+        &self,
+        traffic: &Traffic,
+        books: &Books,
+        meanwhile: usize,
+        providers: [&'static str; 2],
+    ) {
+        let begun = Instant::now();
+        // Who cannot be asked has not resumed anything.
+        let all_started = async |tasks: &[String]| matches!(books.waiting(tasks).await, Ok(0));
+        let mut open = providers.into_iter().enumerate().collect::<Vec<_>>();
+        let mut caught_up = false;
+        while begun.elapsed() < RETURN_MAX && !(caught_up && open.is_empty()) {
+            sleep(RESUMED_LOOK).await;
+            let accepted = traffic.submitted().accepted.clone();
+            let (before, after) = accepted.split_at(meanwhile);
+            let mut still_open = Vec::new();
+            for (index, provider) in open {
+                let first = after.iter().find(|(n, _)| n % providers.len() == index);
+                let first: Vec<String> = first.map(|(_, task)| task.clone()).into_iter().collect();
+                if !first.is_empty() && all_started(&first).await {
+                    let now = traffic.notes.now();
+                    traffic.notes.add(|record| record.resumed.push((provider, now)));
+                } else {
+                    still_open.push((index, provider));
+                }
+            }
+            open = still_open;
+            let before: Vec<String> = before.iter().map(|(_, task)| task.clone()).collect();
+            if !caught_up && all_started(&before).await {
+                caught_up = true;
+                let now = traffic.notes.now();
+                traffic.notes.add(|record| record.caught_up = Some(now));
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! What SPEC promises while a dependency is gone: its degradation table as values.
+//! What is promised while a dependency is gone: its degradation table as values.
 
 use std::time::Duration;
 
@@ -15,6 +15,9 @@ const ANSWER_LIMIT: Duration = Duration::from_millis(10_500);
 const STREAM_LATE_MAX: Duration = Duration::from_secs(11);
 /// "Automatic return within 5 s."
 const RETURN_MAX: Duration = Duration::from_secs(5);
+/// What was accepted meanwhile is found by a reconciler that looks every two seconds for what has waited for five, and it
+/// looks again within the time of the return.
+const CATCH_UP_MAX: Duration = Duration::from_secs(10);
 
 /// What has to hold while, and after, one dependency is hurt.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +40,8 @@ pub(crate) struct Promises {
     pub(crate) waits: &'static [&'static str],
     /// Until everything works again.
     pub(crate) return_max: Duration,
+    /// Until the tasks that were accepted meanwhile are at their providers.
+    pub(crate) catch_up_max: Duration,
 }
 
 /// What becomes of submits.
@@ -84,7 +89,7 @@ pub(crate) enum Ready {
 pub(crate) enum Named {
     /// This one.
     As(&'static str),
-    /// Any that is none of a store's: SPEC does not say how an account is called there.
+    /// Any that is none of a store's: nothing says how an account is called there.
     Account,
 }
 
@@ -123,6 +128,7 @@ impl Promises {
             stream: Stream::Tells(STREAM_LATE_MAX),
             waits: &[],
             return_max: RETURN_MAX,
+            catch_up_max: CATCH_UP_MAX,
         };
         let store = |name| Self {
             named: Some(Named::As(name)),
@@ -167,7 +173,7 @@ impl Promises {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::faults::cases::{Way, cases};
+    use crate::faults::cases::{Way, choose};
 
     fn of(row: Row, way: Way) -> Promises {
         Promises::of(Case { row, way })
@@ -187,7 +193,7 @@ mod tests {
 
     #[test]
     fn only_without_postgresql_anything_is_refused() {
-        for case in cases(&[], &[]).unwrap() {
+        for case in choose(&[], &[]).unwrap() {
             let promises = Promises::of(case);
             let refuses = promises.submits == Submits::OrComeBack;
             assert_eq!(refuses, case.row == Row::Postgres && case.way != Way::Delay, "{case}");
@@ -198,7 +204,7 @@ mod tests {
 
     #[test]
     fn whatever_is_gone_is_named_and_shown_and_comes_back_in_time() {
-        for case in cases(&[], &[]).unwrap() {
+        for case in choose(&[], &[]).unwrap() {
             let promises = Promises::of(case);
             let gone = case.effect() == Effect::Gone;
             assert_eq!((promises.named.is_some(), promises.metric.is_some()), (gone, gone), "{case}");

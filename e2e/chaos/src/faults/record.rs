@@ -168,6 +168,11 @@ pub(crate) struct Record {
     pub(crate) stream: Vec<(Moment, StreamEvent)>,
     /// When a read first showed the end of the task that ran when it began.
     pub(crate) long_ended: Option<Moment>,
+    /// When a task that was accepted after the healing was first known to be at its provider. What the provider itself
+    /// has seen says less: a frozen one finds submits that nobody waits for any more.
+    pub(crate) resumed: Vec<(&'static str, Moment)>,
+    /// When no task that was accepted meanwhile waited any more.
+    pub(crate) caught_up: Option<Moment>,
 }
 
 /// A record that many write into.
@@ -203,32 +208,53 @@ pub(crate) struct Whole {
 /// Younger messages are on their way and wait for nobody; it is looked at every two seconds.
 const OUTBOX_AGE_MS_MAX: f64 = 1_000.0;
 
+/// Everything works again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Back {
+    /// So long after the healing.
+    pub(crate) after: Duration,
+    /// What was the last to do so.
+    pub(crate) last: String,
+}
+
 impl Record {
-    /// How long after the healing everything worked as on any other day: every kind of request, every process by its
-    /// own word, and submits at every provider. None while something does not.
-    pub(crate) fn recovery(&self, moments: &Moments, needed: Whole) -> Option<Duration> {
+    /// When everything worked again as on any other day: every kind of request, every process by its own word, and new
+    /// tasks at every provider.
+    ///
+    /// # Errors
+    /// With what does not, yet.
+    pub(crate) fn back(&self, moments: &Moments, needed: Whole) -> Result<Back, Vec<String>> {
         let whole = moments.whole;
-        let mut back = Vec::new();
+        let mut seen: Vec<(String, Option<Moment>)> = Vec::new();
         for kind in [Kind::Submit, Kind::Cached, Kind::Uncached] {
             let sent = self.requests.iter().filter(|request| request.kind == kind && request.sent >= whole);
-            back.push(good_since(sent.map(|request| (request.answered, request.is_good()))));
+            let since = good_since(sent.map(|request| (request.answered, request.is_good())));
+            seen.push((format!("the {}", kind.name()), since));
         }
         for process in 0..needed.processes {
             let asked = self.readiness.iter().filter(|one| one.process == process && one.at >= whole);
-            back.push(good_since(asked.map(|one| (one.at, one.is_good()))));
+            let since = good_since(asked.map(|one| (one.at, one.is_good())));
+            seen.push((format!("/readyz of process {process}"), since));
         }
         for provider in needed.providers {
-            let seen = || self.seen.iter().filter(|seen| seen.provider == provider);
-            let before = seen().take_while(|seen| seen.at <= whole).last().map_or(0, |seen| seen.submits);
-            back.push(seen().find(|seen| seen.at > whole && seen.submits > before).map(|seen| seen.at));
+            let first = self.resumed.iter().find(|(at, _)| *at == provider).map(|(_, moment)| *moment);
+            seen.push((format!("a new task at the account {provider}"), first));
         }
         if needed.outbox {
             let known = self.scrapes.iter().filter(|scrape| scrape.at >= whole);
             let known = known.filter_map(|scrape| Some((scrape.at, scrape.outbox_age_ms?)));
-            back.push(good_since(known.map(|(at, age)| (at, age < OUTBOX_AGE_MS_MAX))));
+            let since = good_since(known.map(|(at, age)| (at, age < OUTBOX_AGE_MS_MAX)));
+            seen.push(("an outbox in which nothing old waits".to_owned(), since));
         }
-        let last = back.into_iter().try_fold(whole, |last, at| at.map(|at| last.max(at)));
-        last.map(|last| last.saturating_sub(whole))
+        let missing: Vec<String> =
+            seen.iter().filter(|(_, since)| since.is_none()).map(|(what, _)| what.clone()).collect();
+        let last = seen.into_iter().filter_map(|(last, since)| Some((since?, last))).max();
+        match last {
+            Some((since, last)) if missing.is_empty() => {
+                Ok(Back { after: since.saturating_sub(whole), last })
+            }
+            _ => Err(missing),
+        }
     }
 }
 
@@ -269,10 +295,6 @@ pub(crate) mod tests {
 
     const NEEDED: Whole = Whole { processes: 2, providers: ["mock", "second"], outbox: false };
 
-    fn seen(provider: &'static str, at: u64, submits: u64) -> Seen {
-        Seen { provider, at: ms(at), submits }
-    }
-
     /// Everything is well again 2.1 s after the healing, the second process last.
     fn recovered() -> Record {
         Record {
@@ -288,33 +310,29 @@ pub(crate) mod tests {
                 readiness(1, 10_300, 200, &["control"]),
                 readiness(1, 12_300, 200, &[]),
             ],
-            seen: vec![
-                seen("mock", 9_000, 7),
-                seen("mock", 10_400, 7),
-                seen("mock", 11_000, 9),
-                seen("second", 10_100, 3),
-                seen("second", 10_500, 4),
-            ],
+            resumed: vec![("second", ms(10_500)), ("mock", ms(11_000))],
             ..Record::default()
         }
     }
 
     #[test]
     fn it_is_back_when_the_last_of_all_works_again() {
-        assert_eq!(recovered().recovery(&MOMENTS, NEEDED), Some(ms(2_100)));
+        let back = recovered().back(&MOMENTS, NEEDED).unwrap();
+        assert_eq!(back, Back { after: ms(2_100), last: "/readyz of process 1".to_owned() });
     }
 
     #[test]
     fn what_never_worked_again_or_broke_once_more_is_not_back() {
         let mut record = recovered();
-        record.seen.retain(|seen| seen.provider != "second");
-        assert_eq!(record.recovery(&MOMENTS, NEEDED), None, "nobody knows of the second account");
+        record.resumed.retain(|(provider, _)| *provider != "second");
+        let missing = vec!["a new task at the account second".to_owned()];
+        assert_eq!(record.back(&MOMENTS, NEEDED), Err(missing));
 
         let mut record = recovered();
         record.readiness.push(readiness(0, 12_500, 200, &["cache"]));
-        assert_eq!(record.recovery(&MOMENTS, NEEDED), None, "it broke once more");
+        assert_eq!(record.back(&MOMENTS, NEEDED), Err(vec!["/readyz of process 0".to_owned()]));
         record.readiness.push(readiness(0, 13_000, 200, &[]));
-        assert_eq!(record.recovery(&MOMENTS, NEEDED), Some(ms(2_800)));
+        assert_eq!(record.back(&MOMENTS, NEEDED).unwrap().after, ms(2_800));
     }
 
     #[test]
@@ -328,9 +346,9 @@ pub(crate) mod tests {
         };
         let mut record = recovered();
         record.scrapes = vec![scrape(10_300, Some(8_000.0)), scrape(11_000, None)];
-        assert_eq!(record.recovery(&MOMENTS, needed), None);
+        assert!(record.back(&MOMENTS, needed).is_err());
         record.scrapes.push(scrape(14_200, Some(40.0)));
-        assert_eq!(record.recovery(&MOMENTS, needed), Some(ms(4_000)));
+        assert_eq!(record.back(&MOMENTS, needed).unwrap().after, ms(4_000));
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl FaultsReport {
 }
 
 /// Names and widths of the columns; the last one is as wide as it likes.
-const COLUMNS: [(&str, usize); 11] = [
+const COLUMNS: [(&str, usize); 12] = [
     ("row", 9),
     ("way", 12),
     ("sent", 5),
@@ -51,6 +51,7 @@ const COLUMNS: [(&str, usize); 11] = [
     ("/readyz", 28),
     ("AIVideo-Degraded", 18),
     ("back", 7),
+    ("caught up", 9),
     ("audit", 7),
     ("promises", 0),
 ];
@@ -61,7 +62,7 @@ pub fn head() -> String {
     columns(&COLUMNS.map(|(name, _)| name.to_owned()))
 }
 
-fn columns(cells: &[String; 11]) -> String {
+fn columns(cells: &[String; 12]) -> String {
     let mut line = String::new();
     for (cell, (_, width)) in cells.iter().zip(COLUMNS) {
         // Writing into a text cannot fail.
@@ -71,7 +72,7 @@ fn columns(cells: &[String; 11]) -> String {
 }
 
 impl CaseReport {
-    fn cells(&self) -> [String; 11] {
+    fn cells(&self) -> [String; 12] {
         let figures = &self.figures;
         let submits = |name: &str| figures.provider_submits.get(name).copied().unwrap_or(0);
         let seconds = |millis: u64| format!("{}.{:02} s", millis / 1_000, millis % 1_000 / 10);
@@ -86,6 +87,7 @@ impl CaseReport {
             format!("{statuses} {}", names(&figures.named_in_readyz)),
             names(&figures.named_in_header),
             figures.back_after_ms.map_or("never".to_owned(), seconds),
+            figures.caught_up_after_ms.map_or("never".to_owned(), seconds),
             if self.audit.is_empty() { "clean".to_owned() } else { format!("{} rows", self.audit.len()) },
             if self.broken.is_empty() { "kept".to_owned() } else { format!("{} BROKEN", self.broken.len()) },
         ]
@@ -160,6 +162,7 @@ mod tests {
                 ready: BTreeSet::from([200, 503]),
                 named_in_readyz: BTreeSet::from(["control".to_owned(), "postgresql".to_owned()]),
                 back_after_ms: Some(2_310),
+                caught_up_after_ms: None,
                 ..Figures::default()
             },
             audit: Vec::new(),
@@ -183,6 +186,7 @@ mod tests {
         assert_eq!(cell("mock/second", 11), "3/0");
         assert_eq!(cell("/readyz", 28), "200,503 control,postgresql");
         assert_eq!(cell("back", 7), "2.31 s");
+        assert_eq!(cell("caught up", 9), "never");
         assert_eq!(cell("audit", 7), "clean");
         assert_eq!(cell("promises", 20), "kept");
     }
