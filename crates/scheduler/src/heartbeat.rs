@@ -4,15 +4,16 @@
 //! lease that is gone (a flushed Redis) is put back if PostgreSQL still names this worker's token. While Redis cannot
 //! be reached nobody can take over either, so following goes on; submitting does not, for the clock says no.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use control::{Renewal, Vouched};
 use domain::metric;
+use task_state::Ownership;
 use tokio::time::Instant;
 
 use crate::{
     loops::{Next, PassError},
-    owned::Owned,
+    owned::{self, Owned},
     worker::Worker,
 };
 
@@ -34,22 +35,19 @@ pub(crate) async fn pass(worker: &Worker) -> Result<Next, PassError> {
             return Err(error.into());
         }
     };
-    let mut absent = Vec::new();
+    let (mut absent, mut taken) = (Vec::new(), Vec::new());
     for (owned, renewal) in all.iter().zip(renewals) {
         match renewal {
             // It ended while the renewal was on its way, and its lease went.
             Renewal::Absent | Renewal::OtherToken(_) if !worker.holdings.has(owned) => {}
             Renewal::Renewed => owned.renewed(asked_at),
             Renewal::Absent => absent.push(owned.clone()),
-            Renewal::OtherToken(token) if token > owned.lease.fencing_token => {
-                metrics::counter!(metric::SLOT_HEARTBEAT_FAILED).increment(1);
-                tracing::warn!(attempt = %owned.name(), token, "another worker has taken the attempt over");
-                owned.lost.cancel();
-            }
+            Renewal::OtherToken(token) if token > owned.lease.fencing_token => taken.push(owned.clone()),
             // What is left of an owner before us.
             Renewal::OtherToken(_) => absent.push(owned.clone()),
         }
     }
+    owned::lose(&taken);
     if !absent.is_empty() {
         restore(worker, &absent).await?;
     }
@@ -75,27 +73,14 @@ pub(crate) async fn pass(worker: &Worker) -> Result<Next, PassError> {
 /// Puts leases back that are gone, for attempts that PostgreSQL still calls ours.
 async fn restore(worker: &Worker, absent: &[Arc<Owned>]) -> Result<(), PassError> {
     let asked_at = Instant::now();
-    let tasks: Vec<_> = absent.iter().map(|owned| owned.lease.task).collect();
-    let records = worker.task_state.records(&tasks).await?;
-    let present: HashMap<_, _> =
-        records.iter().filter_map(|record| Some((record.id(), record.state.attempt()?))).collect();
-    let mut ours = Vec::new();
-    for owned in absent {
-        // An attempt that outlived its task is only found in its own row.
-        let is_ours = present.get(&owned.lease.task) == Some(&owned.attempt())
-            || worker
-                .task_state
-                .open_attempt(owned.name())
-                .await?
-                .is_some_and(|open| open.key == owned.key());
-        if is_ours {
-            ours.push(owned);
-        } else {
-            metrics::counter!(metric::SLOT_HEARTBEAT_FAILED).increment(1);
-            tracing::warn!(attempt = %owned.name(), "the attempt is not ours any more");
-            owned.lost.cancel();
-        }
-    }
+    let keys: Vec<_> = absent.iter().map(|owned| owned.key()).collect();
+    let ownership = worker.task_state.ownership(&keys).await?;
+    let of = |which| {
+        absent.iter().zip(&ownership).filter(move |(_, whose)| **whose == which).map(|(owned, _)| owned)
+    };
+    // One that ended has a driver who is about to hear of it, and who gives its slots back.
+    let ours: Vec<_> = of(Ownership::Ours).collect();
+    owned::lose(&of(Ownership::Taken).cloned().collect::<Vec<_>>());
     let leases: Vec<_> = ours.iter().map(|owned| owned.lease.clone()).collect();
     let put = worker.control.put_leases(&leases, worker.config.lease).await?;
     for (owned, renewal) in ours.into_iter().zip(put) {

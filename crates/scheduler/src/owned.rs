@@ -15,7 +15,7 @@ use std::{
 };
 
 use control::{Lease, SlotRef};
-use domain::{AttemptRef, ModelName, TaskId, task::Attempt};
+use domain::{AttemptRef, ModelName, TaskId, metric, task::Attempt};
 use task_state::{AttemptKey, TaskRecord};
 use tokio::{
     sync::{Notify, OwnedSemaphorePermit},
@@ -293,6 +293,16 @@ impl Holdings {
 
     pub(crate) fn all(&self) -> Vec<Arc<Owned>> {
         self.table().values().cloned().collect()
+    }
+}
+
+/// Stops what drives attempts that are another worker's now. After a long stall these are many, so they share a line.
+pub(crate) fn lose(taken: &[Arc<Owned>]) {
+    let Some(example) = taken.first() else { return };
+    metrics::counter!(metric::SLOT_HEARTBEAT_FAILED).increment(taken.len() as u64);
+    tracing::warn!(attempts = taken.len(), example = %example.name(), "other workers have taken attempts over");
+    for owned in taken {
+        owned.lost.cancel();
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::{
     drive::{Stage, drive, stage_of},
     loops::{Next, PassError},
-    owned::{Owned, SubmitWindow},
+    owned::{self, Owned, SubmitWindow},
     worker::Worker,
 };
 
@@ -59,17 +59,18 @@ impl Missing {
 /// # Errors
 /// When a store did not answer.
 pub(crate) async fn pass(worker: &Arc<Worker>, missing: &Missing) -> Result<Next, PassError> {
-    let mut others = Vec::new();
+    let (mut others, mut taken) = (Vec::new(), Vec::new());
     let mut after = None;
     loop {
         let page = worker.task_state.open_attempts(after, PAGE).await?;
         after = page.last().map(|open| open.key.attempt);
         let full = i64::try_from(page.len()).is_ok_and(|count| count == PAGE);
-        others.extend(page.into_iter().filter(|open| !tell_owner(worker, open)));
+        others.extend(page.into_iter().filter(|open| !tell_owner(worker, open, &mut taken)));
         if !full {
             break;
         }
     }
+    owned::lose(&taken);
     let gone = find_gone(worker, missing, &others).await?;
     let room = (2 * worker.config.worker_attempts_max).saturating_sub(worker.holdings.len());
     let gone: Vec<_> = others.into_iter().filter(|open| gone.contains(&open.key)).take(room).collect();
@@ -79,12 +80,11 @@ pub(crate) async fn pass(worker: &Arc<Worker>, missing: &Missing) -> Result<Next
     Ok(Next::Timer)
 }
 
-/// Tells the driver of an attempt of ours what happened to its task. Whether it is ours.
-fn tell_owner(worker: &Worker, open: &OpenAttempt) -> bool {
+/// Tells the driver of an attempt of ours what happened to its task. Whether it is ours; if others took it, it is noted.
+fn tell_owner(worker: &Worker, open: &OpenAttempt, taken: &mut Vec<Arc<Owned>>) -> bool {
     let Some(owned) = worker.holdings.get(open.key.attempt) else { return false };
     if open.key.fencing_token > owned.lease.fencing_token {
-        tracing::warn!(attempt = %owned.name(), "another worker has taken the attempt over");
-        owned.lost.cancel();
+        taken.push(owned);
         return false;
     }
     if open.task_ended_at.is_some() || !open.present {

@@ -22,6 +22,17 @@ pub struct AttemptKey {
     pub fencing_token: i64,
 }
 
+/// Whose an attempt is, seen by somebody who held a token of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ownership {
+    /// It carries that token still, and is open.
+    Ours,
+    /// It was closed under that token: nobody took it, it ended.
+    Ended,
+    /// It carries another token.
+    Taken,
+}
+
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptOutcome {
@@ -226,6 +237,33 @@ impl TaskState {
         .fetch_optional(&self.shared.pool)
         .await?;
         row.map(OpenAttempt::try_from).transpose()
+    }
+
+    /// Whose these attempts are, in their order, with one look.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn ownership(&self, keys: &[AttemptKey]) -> Result<Vec<Ownership>, PgError> {
+        let tasks: Vec<_> = keys.iter().map(|key| key.attempt.task.as_uuid()).collect();
+        let numbers: Vec<_> = keys.iter().map(|key| key.attempt.attempt_no).collect();
+        let tokens: Vec<_> = keys.iter().map(|key| key.fencing_token).collect();
+        let rows = sqlx::query!(
+            r#"SELECT a.closed_at IS NOT NULL AS "closed?", a.fencing_token = k.token AS "same?"
+               FROM unnest($1::uuid[], $2::int[], $3::bigint[]) WITH ORDINALITY AS k (task, number, token, place)
+               LEFT JOIN task_attempts a ON a.task_id = k.task AND a.attempt_no = k.number
+               ORDER BY k.place"#,
+            &tasks,
+            &numbers,
+            &tokens
+        )
+        .fetch_all(&self.shared.pool)
+        .await?;
+        let ownership = |closed, same| match (closed, same) {
+            (Some(false), Some(true)) => Ownership::Ours,
+            (Some(true), Some(true)) => Ownership::Ended,
+            _ => Ownership::Taken,
+        };
+        Ok(rows.into_iter().map(|row| ownership(row.closed, row.same)).collect())
     }
 
     /// Notes the handle in the answer to a lost owner's submit. It needs no token: that the provider knows this

@@ -38,7 +38,7 @@ use control::Control;
 use pg::PgPool;
 
 pub use advance::{Expect, Move, MoveDetail, MoveError, MoveOutcome};
-pub use attempts::{AttemptKey, AttemptOutcome, OpenAttempt};
+pub use attempts::{AttemptKey, AttemptOutcome, OpenAttempt, Ownership};
 pub use backlog::LiveSlot;
 pub use claim::{Claim, ClaimOutcome};
 pub use create::{NewTask, NewlyQueued, create};

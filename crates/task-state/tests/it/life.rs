@@ -6,7 +6,9 @@ use domain::{
     Credits, ErrorCode, FailureClass, TaskStatus,
     task::{Event, EventType, Refusal, Seen, TaskState as State},
 };
-use task_state::{AttemptKey, AttemptOutcome, ClaimOutcome, Move, MoveDetail, MoveOutcome, TakenOver};
+use task_state::{
+    AttemptKey, AttemptOutcome, ClaimOutcome, Move, MoveDetail, MoveOutcome, Ownership, TakenOver,
+};
 
 use crate::harness::{Harness, PRICE, attempt_ref, claim, expect_moved, observed, worker};
 
@@ -103,11 +105,14 @@ async fn a_submit_whose_owner_is_lost_is_in_doubt_and_gets_time_of_its_own() {
     let task = h.submit_one().await;
     let (_, attempt) = h.claim(task, 1).await;
     let key = AttemptKey { attempt: attempt_ref(task, 1), fencing_token: attempt.fencing_token };
+    assert_eq!(h.state.ownership(&[key]).await.unwrap(), [Ownership::Ours]);
     let taken = h.state.take_over(worker("host:2:b"), vec![key]).await.unwrap().pop().unwrap();
     let TakenOver::Task(record, new) = taken else { panic!("not taken over: {taken:?}") };
     assert_eq!(record.snapshot.status, TaskStatus::Reconciling);
     let back = expect_moved(h.by_owner(task, new, Event::ProvedAbsent).await);
     assert_eq!((back.snapshot.status, back.snapshot.tries), (TaskStatus::Queued, 0));
+    let of_new = AttemptKey { fencing_token: new.fencing_token, ..key };
+    assert_eq!(h.state.ownership(&[key, of_new]).await.unwrap(), [Ownership::Taken, Ownership::Ended]);
     h.claim(task, 2).await;
     assert_eq!(h.violations().await, []);
 }
