@@ -23,8 +23,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 /// Requests allocate many small things on one thread and free them on another, which the system's allocator does badly.
+/// This one also keeps freed pages for some seconds, so that a steady load does not have the kernel clear them anew.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();

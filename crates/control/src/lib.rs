@@ -50,7 +50,7 @@ pub use crate::{
     realtime::{Change, Projection, Signal, TenantWatch},
     slots::{
         DispatchRates, Rebuild, RebuildTicket, Sent, SlotClaim, SlotLimits, SlotMember, SlotOutcome, SlotRef,
-        SlotSet, SlotTag, Vouched,
+        SlotSet, SlotTag, Trips, Vouched,
     },
     wait::WaitNote,
 };

@@ -67,6 +67,15 @@ pub struct DispatchRates {
     pub model: Option<Bucket>,
 }
 
+/// How the two pairs of a claim are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trips {
+    /// Both at once, for when there is likely room: where one pair refuses, the other was held for a moment in vain.
+    One,
+    /// The tenant's pair only for those that got the account's.
+    Two,
+}
+
 /// What became of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SlotOutcome {

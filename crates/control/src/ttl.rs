@@ -76,7 +76,7 @@ mod tests {
         }
         let rates = DispatchRates { account: Some(slow(5)), model: Some(slow(5)) };
         for claim in [SlotClaim { rates, ..claim(tenant, user) }, claim(tenant, user)] {
-            let _ = control.acquire_slots(&[claim]).await;
+            let _ = control.acquire_slots(&[claim], crate::Trips::Two).await;
         }
         let pause = Duration::from_secs(2);
         control.set_not_before(&[DispatchPause { account: account(), model: None, pause }]).await.unwrap();

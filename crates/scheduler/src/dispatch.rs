@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use control::{Park, QueuedUser, ReadyTask, WaitNote};
+use control::{Park, QueuedUser, ReadyTask, Trips, WaitNote};
 use domain::{model::Model, wait::Wait};
 use tokio::{sync::Semaphore, time::Instant};
 
@@ -137,7 +137,10 @@ impl Pump {
         let room =
             worker.config.worker_attempts_max.saturating_sub(owned).min(worker.places.available_permits());
         let max = worker.config.dispatch_batch_max;
-        let want = self.want.load(Ordering::Relaxed).min(room).min(worker.effort.starts(max));
+        let wanted = self.want.load(Ordering::Relaxed);
+        let want = wanted.min(room).min(worker.effort.starts(max));
+        // It falls when something finds no room.
+        let trips = if wanted < max { Trips::Two } else { Trips::One };
         if want == 0 {
             // The next place that is freed rings.
             return Ok(Next::Timer);
@@ -159,7 +162,7 @@ impl Pump {
             worker.clone().drivers.spawn(async move {
                 let _turn = turn;
                 let count = popped.tasks.len();
-                pump.dispatch(&worker, popped.tasks, releases).await;
+                pump.dispatch(&worker, popped.tasks, trips, releases).await;
                 pump.under_way.fetch_sub(count, Ordering::SeqCst);
             });
         }
@@ -170,10 +173,9 @@ impl Pump {
         };
         worker.refill(&self.model.name, &owed, &out).await?;
         self.news().owed.clear();
-        if count == 0 {
-            if self.under_way.load(Ordering::SeqCst) == 0 {
-                bell.found_room();
-            }
+        if count < want {
+            // Nothing is left that needs room; what is under way and finds none rings by itself.
+            bell.found_room();
             return Ok(popped.next_due_ms.map_or(Next::Timer, |ms| Next::In(Duration::from_millis(ms))));
         }
         Ok(Next::In(Duration::ZERO))
@@ -183,9 +185,9 @@ impl Pump {
     /// pass what it has to know.
     ///
     /// `releases` are those that there were before the pop.
-    async fn dispatch(&self, worker: &Arc<Worker>, tasks: Vec<ReadyTask>, releases: u64) {
+    async fn dispatch(&self, worker: &Arc<Worker>, tasks: Vec<ReadyTask>, trips: Trips, releases: u64) {
         let popped = tasks.clone();
-        let result = self.try_dispatch(worker, tasks).await;
+        let result = self.try_dispatch(worker, tasks, trips).await;
         let put_back = match result {
             Ok(put_back) => put_back,
             Err(error) => {
@@ -213,14 +215,15 @@ impl Pump {
         &self,
         worker: &Arc<Worker>,
         tasks: Vec<ReadyTask>,
+        trips: Trips,
     ) -> Result<Vec<PutBack>, PassError> {
         let Some(account) = worker.catalogue.account(&self.model.route.account) else {
             // The catalogue refuses such a route when it is read.
             return Err(format!("model {} has a route to an unknown account", self.model.name).into());
         };
         let claims = take_slots::claims(worker, &self.model, &account, tasks).await?;
-        let mut taken = take_slots::take(worker, claims).await?;
-        let no_room = start::start(worker, &self.model, &account, taken.acquired).await?;
+        let mut taken = take_slots::take(worker, claims, trips).await?;
+        let no_room = start::start(worker, &self.model, &account, taken.acquired, taken.asked_at).await?;
         taken.put_back.extend(no_room);
         Ok(taken.put_back)
     }

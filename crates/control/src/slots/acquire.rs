@@ -7,7 +7,7 @@ use redis::Value;
 
 use super::{MARKER_TTL, SETS_TTL};
 use crate::{
-    Control, ControlError, Sent, SlotClaim, SlotOutcome, SlotSet, SlotTag,
+    Control, ControlError, Sent, SlotClaim, SlotOutcome, SlotSet, SlotTag, Trips,
     instance::parse,
     script::{Call, Script},
     ttl::{jittered_ms, millis},
@@ -20,28 +20,51 @@ const DISPATCH_TTL: Duration = Duration::from_secs(24 * 3_600);
 const _: () = assert!(MARKER_TTL.as_secs() * 11 / 10 < SETS_TTL.as_secs());
 
 impl Control {
-    /// Takes places: account and model (with the dispatch rates) first, then tenant and user; refused by the second
-    /// pair, the first is given back. It may for a moment under-admit, never over-admit. Repeating a claim that holds
-    /// its places gives `Acquired` again and charges no rate.
+    /// Takes places: account and model (with the dispatch rates) first, then tenant and user; where one pair refuses,
+    /// the other is given back. It may for a moment under-admit, never over-admit. Repeating a claim that holds its
+    /// places gives `Acquired` again and charges no rate.
     ///
     /// One outcome per claim. After `Unknown`, release the slot and claim it again.
-    pub async fn acquire_slots(&self, claims: &[SlotClaim]) -> Vec<Result<SlotOutcome, ControlError>> {
-        let mut outcomes = self.acquire_pair(claims.iter(), Pair::Account).await;
-        let through: Vec<usize> =
-            (0..claims.len()).filter(|index| outcomes[*index] == Ok(SlotOutcome::Acquired)).collect();
-        let second = self.acquire_pair(through.iter().map(|index| &claims[*index]), Pair::Tenant).await;
-        let mut give_back = Vec::new();
-        for (index, outcome) in through.into_iter().zip(second) {
-            if outcome != Ok(SlotOutcome::Acquired) {
-                give_back.push((index, claims[index].slot()));
+    pub async fn acquire_slots(
+        &self,
+        claims: &[SlotClaim],
+        trips: Trips,
+    ) -> Vec<Result<SlotOutcome, ControlError>> {
+        let all: Vec<usize> = (0..claims.len()).collect();
+        let asked = |indexes: &[usize], pair| indexes.iter().map(|index| (&claims[*index], pair)).collect();
+        let (mut outcomes, second) = match trips {
+            Trips::One => {
+                let mut pairs: Vec<_> = asked(&all, Pair::Account);
+                pairs.extend(asked(&all, Pair::Tenant));
+                let mut first = self.acquire_pairs(pairs).await;
+                let second = first.split_off(claims.len());
+                (first, all.into_iter().zip(second).collect::<Vec<_>>())
             }
-            // The account's place is held, so whatever failed here, the caller must release before trying again.
-            outcomes[index] = outcome.map_err(|_| ControlError::Unknown);
+            Trips::Two => {
+                let first = self.acquire_pairs(asked(&all, Pair::Account)).await;
+                let through: Vec<usize> =
+                    all.into_iter().filter(|index| first[*index] == Ok(SlotOutcome::Acquired)).collect();
+                let second = self.acquire_pairs(asked(&through, Pair::Tenant)).await;
+                (first, through.into_iter().zip(second).collect())
+            }
+        };
+        let mut give_back = Vec::new();
+        for (index, second) in second {
+            match (&outcomes[index], second) {
+                (Ok(SlotOutcome::Acquired), Ok(SlotOutcome::Acquired)) => continue,
+                // The account's place is held, so whatever failed here, the caller must release before trying again.
+                (Ok(SlotOutcome::Acquired), second) => {
+                    outcomes[index] = second.map_err(|_| ControlError::Unknown);
+                }
+                (_, Ok(SlotOutcome::Acquired)) => {}
+                (_, _) => continue,
+            }
+            give_back.push(index);
         }
         if !give_back.is_empty() {
-            let slots: Vec<_> = give_back.iter().map(|(_, slot)| slot.clone()).collect();
+            let slots: Vec<_> = give_back.iter().map(|index| claims[*index].slot()).collect();
             if self.release_slots(&slots, Sent::No).await.is_err() {
-                for (index, _) in give_back {
+                for index in give_back {
                     outcomes[index] = Err(ControlError::Unknown);
                 }
             }
@@ -50,20 +73,16 @@ impl Control {
         outcomes
     }
 
-    async fn acquire_pair(
-        &self,
-        claims: impl ExactSizeIterator<Item = &SlotClaim>,
-        pair: Pair,
-    ) -> Vec<Result<SlotOutcome, ControlError>> {
-        let claims: Vec<_> = claims.collect();
-        let calls = claims.iter().map(|claim| self.acquire_call(claim, pair)).collect();
+    /// One trip.
+    async fn acquire_pairs(&self, asked: Vec<(&SlotClaim, Pair)>) -> Vec<Result<SlotOutcome, ControlError>> {
+        let calls = asked.iter().map(|(claim, pair)| self.acquire_call(claim, *pair)).collect();
         match self.0.control.calls(calls).await {
-            Ok(replies) => claims
-                .iter()
+            Ok(replies) => asked
+                .into_iter()
                 .zip(replies)
-                .map(|(claim, reply)| reply.and_then(|reply| read(reply, claim, pair)))
+                .map(|((claim, pair), reply)| reply.and_then(|reply| read(reply, claim, pair)))
                 .collect(),
-            Err(error) => claims.iter().map(|_| Err(error.clone())).collect(),
+            Err(error) => asked.iter().map(|_| Err(error.clone())).collect(),
         }
     }
 

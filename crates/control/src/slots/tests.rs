@@ -19,7 +19,7 @@ async fn ready_corner(tenant: TenantId) -> Corner {
 }
 
 async fn acquire(corner: &Corner, claim: &SlotClaim) -> Result<SlotOutcome, ControlError> {
-    corner.control.acquire_slots(std::slice::from_ref(claim)).await.remove(0)
+    corner.control.acquire_slots(std::slice::from_ref(claim), Trips::Two).await.remove(0)
 }
 
 async fn used(corner: &Corner, set: SlotSet) -> usize {
@@ -44,7 +44,7 @@ async fn fifty_at_once_from_two_processes_get_exactly_ten_places() {
         let claims: Vec<_> = (0..50).map(|_| SlotClaim { limits, ..claim(tenant, user) }).collect();
         let calls = claims.iter().cloned().enumerate().map(|(i, claim)| {
             let control = if i % 2 == 0 { corner.control.clone() } else { other.clone() };
-            tokio::spawn(async move { control.acquire_slots(&[claim]).await.remove(0).unwrap() })
+            tokio::spawn(async move { control.acquire_slots(&[claim], Trips::Two).await.remove(0).unwrap() })
         });
         let outcomes: Vec<_> = join_all(calls).await.into_iter().map(Result::unwrap).collect();
         let acquired = outcomes.iter().filter(|outcome| **outcome == SlotOutcome::Acquired).count();
@@ -67,12 +67,35 @@ async fn fifty_at_once_from_two_processes_get_exactly_ten_places() {
 }
 
 #[tokio::test]
+async fn whichever_pair_refuses_in_one_trip_nothing_stays_held() {
+    let (tenant, user) = ids();
+    let corner = ready_corner(tenant).await;
+    let one = SlotLimits { account: 1, model: 1, tenant: 1, user: 1 };
+    let first = SlotClaim { limits: one, ..claim(tenant, user) };
+    let both = async |claim: &SlotClaim| {
+        corner.control.acquire_slots(std::slice::from_ref(claim), Trips::One).await.remove(0)
+    };
+    assert_eq!(both(&first).await, Ok(SlotOutcome::Acquired));
+    for (limits, reason) in [
+        (SlotLimits { tenant: 9, user: 9, ..one }, WaitReason::ProviderConcurrency),
+        (SlotLimits { account: 9, model: 9, ..one }, WaitReason::TenantConcurrency),
+        (one, WaitReason::ProviderConcurrency),
+    ] {
+        let refused = both(&SlotClaim { limits, ..claim(tenant, user) }).await;
+        assert_eq!(refused, Ok(SlotOutcome::Full { reason, used: 1, limit: 1 }));
+        assert_eq!(used(&corner, SlotSet::Account(account())).await, 1, "{reason}");
+        assert_eq!(used(&corner, SlotSet::User(tenant, user)).await, 1, "{reason}");
+    }
+    assert_eq!(both(&first).await, Ok(SlotOutcome::Acquired), "what is held is held");
+}
+
+#[tokio::test]
 async fn one_slice_counts_within_itself() {
     let (tenant, user) = ids();
     let corner = ready_corner(tenant).await;
     let limits = SlotLimits { account: 3, model: 9, tenant: 9, user: 9 };
     let claims: Vec<_> = (0..5).map(|_| SlotClaim { limits, ..claim(tenant, user) }).collect();
-    let outcomes = corner.control.acquire_slots(&claims).await;
+    let outcomes = corner.control.acquire_slots(&claims, Trips::Two).await;
     let acquired = outcomes.iter().filter(|outcome| **outcome == Ok(SlotOutcome::Acquired)).count();
     assert_eq!(acquired, 3);
 }
@@ -152,7 +175,14 @@ async fn a_heartbeat_vouches_for_what_is_there_and_reports_what_is_not() {
     let (tenant, user) = ids();
     let corner = ready_corner(tenant).await;
     let claims: Vec<_> = (0..3).map(|_| claim(tenant, user)).collect();
-    assert!(corner.control.acquire_slots(&claims).await.iter().all(|o| *o == Ok(SlotOutcome::Acquired)));
+    assert!(
+        corner
+            .control
+            .acquire_slots(&claims, Trips::Two)
+            .await
+            .iter()
+            .all(|o| *o == Ok(SlotOutcome::Acquired))
+    );
     let slots: Vec<_> = claims.iter().map(SlotClaim::slot).collect();
     let lost = claims[1].attempt.to_string();
     corner.raw::<()>(&["ZREM", &corner.keys().slots(&SlotSet::User(tenant, user)), &lost]).await;

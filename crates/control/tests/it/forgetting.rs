@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use control::{
     Admission, Control, InflowCharge, InflowCheck, InflowKey, InflowLimit, Lease, Rebuild, Renewal,
-    SlotClaim, SlotLimits, SlotOutcome, SlotSet, SlotTag,
+    SlotClaim, SlotLimits, SlotOutcome, SlotSet, SlotTag, Trips,
 };
 use domain::{
     AttemptRef, TaskId, TenantId, UserId,
@@ -91,10 +91,10 @@ async fn after_a_flush_nothing_is_acquired_until_the_tags_are_rebuilt() {
     redis.command(&["FLUSHALL"]).await;
 
     let next = SlotClaim { attempt: claim().attempt, ..running.clone() };
-    let outcome = control.acquire_slots(std::slice::from_ref(&next)).await.remove(0).unwrap();
+    let outcome = control.acquire_slots(std::slice::from_ref(&next), Trips::One).await.remove(0).unwrap();
     assert!(matches!(outcome, SlotOutcome::NotReady { .. }), "{outcome:?}");
     rebuild(&control, &running).await;
-    let outcome = control.acquire_slots(&[next]).await.remove(0).unwrap();
+    let outcome = control.acquire_slots(&[next], Trips::One).await.remove(0).unwrap();
     assert!(matches!(outcome, SlotOutcome::Full { used: 1, limit: 1, .. }), "{outcome:?}");
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use control::{Admission, InflowCharge, InflowCheck, InflowKey, InflowLimit, ReplayKey, SlotTag};
+use control::{Admission, InflowCharge, InflowCheck, InflowKey, InflowLimit, ReplayKey, SlotTag, Trips};
 use domain::{
     TenantId, UserId,
     limits::{Bucket, LimitScope},
@@ -90,7 +90,7 @@ async fn slots_and_pops_per_second_of_one_core() {
                 rates: control::DispatchRates::default(),
             })
             .collect();
-        for outcome in control.acquire_slots(&claims).await {
+        for outcome in control.acquire_slots(&claims, Trips::Two).await {
             assert_eq!(outcome, Ok(control::SlotOutcome::Acquired));
         }
         control.done_ready(&popped).await.unwrap();

@@ -1,11 +1,11 @@
 //! Claiming a batch that holds its slots, and starting it.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{sync::Arc, time::Duration};
 
 use catalogue::AccountSpec;
 use control::{Lease, Park, ReadyTask, Renewal, Sent, SlotRef};
 use domain::{
-    AttemptRef, TaskId,
+    AttemptRef,
     complaints::Complaints,
     model::Model,
     task::Attempt,
@@ -22,8 +22,12 @@ use crate::{
     worker::Worker,
 };
 
-/// Claims the tasks in one commit, writes their leases, and starts a driver for each. Returns those that PostgreSQL
-/// found no room for.
+/// Slots that Redis granted so lately are as good as a lease until that is written: it was there a moment ago. Longer
+/// than this is an outage, in which nothing may be submitted.
+const AS_GOOD_AS_LEASED: Duration = Duration::from_millis(100);
+
+/// Claims the tasks in one commit, starts a driver for each and writes their leases. Returns those that PostgreSQL
+/// found no room for. `slots_at` is the instant before their slots were asked for.
 ///
 /// # Errors
 /// When PostgreSQL did not answer. If the commit was made all the same, the reaper finds the claimed tasks like those
@@ -33,6 +37,7 @@ pub(super) async fn start(
     model: &Model,
     account: &AccountSpec,
     tasks: Vec<ReadyTask>,
+    slots_at: Instant,
 ) -> Result<Vec<PutBack>, PassError> {
     if tasks.is_empty() {
         return Ok(Vec::new());
@@ -100,7 +105,7 @@ pub(super) async fn start(
             tracing::info!(%error, "slots were not released; the reconciler will");
         });
     }
-    launch(worker, started, window, &over).await;
+    launch(worker, started, window, slots_at, &over).await;
     worker.enqueue(&again).await;
     Ok(put_back)
 }
@@ -120,15 +125,32 @@ async fn of_ended_attempts(worker: &Worker, slots: Vec<SlotRef>) -> Vec<SlotRef>
     }
 }
 
-/// Writes the leases of claimed tasks and starts their drivers. Those without a lease will not be sent.
+/// Starts the drivers of claimed tasks and writes their leases; after a stall in the other order, and then those
+/// without a lease will not be sent.
 async fn launch(
     worker: &Arc<Worker>,
     started: Vec<(Lease, Arc<TaskRecord>)>,
     window: SubmitWindow,
+    slots_at: Instant,
     over: &[ReadyTask],
 ) {
-    let leases: Vec<_> = started.iter().map(|(lease, _)| lease.clone()).collect();
     let asked_at = Instant::now();
+    let at_once = asked_at.duration_since(slots_at) < AS_GOOD_AS_LEASED;
+    let leases: Vec<_> = started.iter().map(|(lease, _)| lease.clone()).collect();
+    let mut owned = Vec::with_capacity(started.len());
+    for (lease, record) in started {
+        let place = worker.places.clone().try_acquire_owned().ok();
+        let one = Arc::new(Owned::new(lease, record.as_ref().into(), window, place));
+        one.learn(&record);
+        worker.holdings.add(one.clone());
+        if at_once {
+            one.renewed(slots_at);
+            worker.drivers.spawn(drive(worker.clone(), one.clone(), Stage::Submit(record)));
+            owned.push((one, None));
+        } else {
+            owned.push((one, Some(record)));
+        }
+    }
     let (put, done) = tokio::join!(
         worker.control.put_leases(&leases, worker.config.lease),
         worker.control.done_ready(over)
@@ -136,25 +158,20 @@ async fn launch(
     if let Err(error) = done {
         tracing::debug!(%error, "claimed tasks were not taken out of the ready queue; PostgreSQL refuses them");
     }
-    let leased: HashMap<TaskId, Renewal> = match put {
-        Ok(renewals) => leases.iter().map(|lease| lease.task).zip(renewals).collect(),
-        Err(error) => {
-            static AWAY: Complaints = Complaints::new();
-            if let Some(silent) = AWAY.complain(std::time::Instant::now()) {
-                tracing::warn!(%error, tasks = leases.len(), silent, "without leases nothing is submitted");
-            }
-            HashMap::new()
+    let renewals = put.unwrap_or_else(|error| {
+        static AWAY: Complaints = Complaints::new();
+        if let Some(silent) = AWAY.complain(std::time::Instant::now()) {
+            tracing::warn!(%error, tasks = leases.len(), silent, "leases were not written; heartbeats will");
         }
-    };
-    for (lease, record) in started {
-        let place = worker.places.clone().try_acquire_owned().ok();
-        let owned = Arc::new(Owned::new(lease, record.as_ref().into(), window, place));
-        if leased.get(&owned.lease.task) == Some(&Renewal::Renewed) {
-            owned.renewed(asked_at);
+        Vec::new()
+    });
+    for (place, (one, waiting)) in owned.into_iter().enumerate() {
+        if renewals.get(place) == Some(&Renewal::Renewed) {
+            one.renewed(asked_at);
         }
-        owned.learn(&record);
-        worker.holdings.add(owned.clone());
-        worker.drivers.spawn(drive(worker.clone(), owned, Stage::Submit(record)));
+        if let Some(record) = waiting {
+            worker.drivers.spawn(drive(worker.clone(), one, Stage::Submit(record)));
+        }
     }
 }
 

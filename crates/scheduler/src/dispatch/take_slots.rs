@@ -6,7 +6,7 @@ use catalogue::AccountSpec;
 use chrono::TimeDelta;
 use control::{
     ControlError, DispatchRates, Park, ReadyTask, Rebuild, Sent, SlotClaim, SlotLimits, SlotOutcome, SlotRef,
-    SlotTag,
+    SlotTag, Trips,
 };
 use domain::{
     AttemptRef,
@@ -15,6 +15,7 @@ use domain::{
     wait::{Wait, WaitDetail, WaitReason},
 };
 use task_state::LiveSlot;
+use tokio::time::Instant;
 
 use super::{PutBack, WHILE_FULL};
 use crate::{loops::PassError, worker::Worker};
@@ -38,6 +39,8 @@ pub(super) struct Wish {
 pub(super) struct Taken {
     /// Those that hold all their places now.
     pub(super) acquired: Vec<ReadyTask>,
+    /// The instant before Redis was first asked.
+    pub(super) asked_at: Instant,
     /// The others.
     pub(super) put_back: Vec<PutBack>,
 }
@@ -80,8 +83,8 @@ fn claim_of(model: &Model, account: &AccountSpec, task: &ReadyTask, tier: &Arc<T
 ///
 /// # Errors
 /// When Redis is away or PostgreSQL cannot say what lives: nothing may be submitted then.
-pub(super) async fn take(worker: &Worker, wishes: Vec<Wish>) -> Result<Taken, PassError> {
-    let mut taken = Taken { acquired: Vec::new(), put_back: Vec::new() };
+pub(super) async fn take(worker: &Worker, wishes: Vec<Wish>, trips: Trips) -> Result<Taken, PassError> {
+    let mut taken = Taken { acquired: Vec::new(), asked_at: Instant::now(), put_back: Vec::new() };
     let mut open = Vec::with_capacity(wishes.len());
     for wish in wishes {
         match wish.claim {
@@ -105,7 +108,7 @@ pub(super) async fn take(worker: &Worker, wishes: Vec<Wish>) -> Result<Taken, Pa
         if round > 0 {
             tokio::time::sleep(BETWEEN_ROUNDS).await;
         }
-        open = take_once(worker, open, &mut taken).await?;
+        open = take_once(worker, open, trips, &mut taken).await?;
     }
     // Somebody else rebuilds for longer than we wait.
     taken.put_back.extend(open.into_iter().map(|(task, _)| PutBack {
@@ -120,9 +123,9 @@ pub(super) async fn take(worker: &Worker, wishes: Vec<Wish>) -> Result<Taken, Pa
 type Open = Vec<(ReadyTask, SlotClaim)>;
 
 /// One round. Returns those that have to be asked for again.
-async fn take_once(worker: &Worker, open: Open, taken: &mut Taken) -> Result<Open, PassError> {
+async fn take_once(worker: &Worker, open: Open, trips: Trips, taken: &mut Taken) -> Result<Open, PassError> {
     let claims: Vec<_> = open.iter().map(|(_, claim)| claim.clone()).collect();
-    let outcomes = worker.control.acquire_slots(&claims).await;
+    let outcomes = worker.control.acquire_slots(&claims, trips).await;
     let (mut again, mut unknown, mut not_ready) = (Vec::new(), Vec::new(), HashSet::new());
     let mut away = None;
     for ((task, claim), outcome) in open.into_iter().zip(outcomes) {
