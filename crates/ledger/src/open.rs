@@ -18,7 +18,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    fn columns(self) -> (&'static str, Uuid) {
+    pub(crate) fn columns(self) -> (&'static str, Uuid) {
         match self {
             Self::Tenant(tenant) => ("tenant", tenant.as_uuid()),
             Self::User(user) => ("user", user.as_uuid()),
@@ -38,6 +38,7 @@ pub struct Full {
     pub limit: u32,
 }
 
+/// A kept number of tasks, and how many of them were added to it and are not written yet.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Count {
     pub(crate) open: u32,

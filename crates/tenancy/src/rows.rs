@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt::Display, sync::Arc};
 
-use domain::{AccountId, ProjectId, Scopes, TenantId, UserId, limits::Tier, principal::Role};
+use domain::{AccountId, ProjectId, Scopes, TenantId, TimeZone, UserId, limits::Tier, principal::Role};
 use pg::PgError;
 
 use crate::{Payer, Tenancy, session::Profile};
@@ -28,6 +28,14 @@ pub(crate) fn parse_role(project: ProjectId, text: &str) -> Result<Role, PgError
         table: "project_members",
         column: "role",
         id: project.to_string(),
+    })
+}
+
+/// A tenant's time zone. One that this program does not know keeps nobody out: a later release may have written it.
+fn parse_time_zone(text: &str) -> TimeZone {
+    text.parse().unwrap_or_else(|_| {
+        tracing::warn!(time_zone = text, "a tenant's time zone is not known; UTC applies");
+        TimeZone::UTC
     })
 }
 
@@ -101,7 +109,7 @@ impl Tenancy {
             tenant: TenantId::from_uuid(row.tenant_id),
             tenant_name: row.tenant_name,
             tier: row.tier,
-            time_zone: row.time_zone,
+            time_zone: parse_time_zone(&row.time_zone),
             payer,
             account: AccountId::from_uuid(account),
             memberships: Arc::new(memberships),

@@ -11,6 +11,7 @@ mod events;
 mod harness;
 mod limits;
 mod projects;
+mod quota;
 mod reading;
 mod site;
 mod submit;

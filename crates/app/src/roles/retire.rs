@@ -40,6 +40,7 @@ pub(crate) async fn run(stores: Stores, shutdown: CancellationToken) {
 async fn round(stores: &Stores) {
     report("tenancy", retire(stores, async |conn| tenancy::retire(conn, BATCH).await).await);
     report("task-state", retire(stores, async |conn| task_state::retire_events(conn, BATCH).await).await);
+    report("ledger", retire(stores, async |conn| ledger::retire_windows(conn, BATCH).await).await);
     report("outbox", retire(stores, async |conn| outbox::retire(conn, BATCH).await).await);
     match stores.media.sweep(STALE_FILE).await {
         Ok(0) => {}
