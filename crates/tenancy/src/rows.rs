@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt::Display, sync::Arc};
 use domain::{AccountId, ProjectId, Scopes, TenantId, TimeZone, UserId, limits::Tier, principal::Role};
 use pg::PgError;
 
-use crate::{Payer, Tenancy, session::Profile};
+use crate::{Payer, Tenancy, find_tenant, session::Profile};
 
 /// The scopes of a key or token.
 pub(crate) fn parse_scopes(
@@ -49,6 +49,21 @@ impl Tenancy {
         let book = self.caches.rules.get().await?;
         let tier = self.tiers.of_tenant(&profile.tier);
         Ok(Some(book.of(&self.tiers, tier, profile.tenant, None).0))
+    }
+
+    /// The limits of a tenant; none for an unknown one.
+    ///
+    /// # Errors
+    /// When PostgreSQL cannot be asked.
+    pub async fn tier_of_tenant(&self, tenant: TenantId) -> Result<Option<Arc<Tier>>, Arc<PgError>> {
+        let found = async {
+            let mut conn = self.pool.acquire().await?;
+            find_tenant(&mut conn, tenant).await
+        };
+        let Some(found) = found.await.map_err(Arc::new)? else { return Ok(None) };
+        let book = self.caches.rules.get().await?;
+        let tier = self.tiers.of_tenant(&found.tier);
+        Ok(Some(book.of(&self.tiers, tier, tenant, None).0))
     }
 
     /// The user with tenant and memberships, as of at most five seconds ago.

@@ -84,7 +84,10 @@ impl From<OperatorError> for Problem {
                 "It is not known whether this was done. Send it again with the same Idempotency-Key.",
             )
             .because(error),
-            OperatorError::Pg(_) => store_problem!(error),
+            OperatorError::Pg(_) | OperatorError::SharedPg(_) => store_problem!(error),
+            OperatorError::Control(_) => {
+                Self::unavailable("What Redis knows can't be read at the moment.").because(error)
+            }
         }
     }
 }
