@@ -1,8 +1,8 @@
 //! One transaction for a slice of submits: a fixed number of statements, one verdict per element in arrival order.
 //!
-//! Keys are reserved first, then accounts, grants, quota windows and open counts are locked, both in one round trip; every element is
-//! decided in memory against the locked figures, and what was decided is written. (An UPDATE over joined rows would touch an account
-//! once however many elements name it.) The order of the locks is that of the first migration.
+//! Keys are reserved first, then accounts, grants, quota windows and open counts are locked, both in one round trip; every
+//! element is decided in memory against the locked figures, and what was decided is written. (An UPDATE over joined rows would
+//! touch an account once however many elements name it.) The order of the locks is that of the first migration.
 
 use std::{sync::Arc, time::Duration};
 

@@ -76,7 +76,7 @@ pub enum SubmitError {
         by: LimitState,
         /// The first instant of the next day.
         resets_at: DateTime<Utc>,
-        /// Every quota that was asked.
+        /// Every limit that was asked.
         limits: Vec<LimitState>,
     },
     /// As many tasks run as may, and the request is not to wait. 429.

@@ -72,10 +72,11 @@ impl Generation {
         match self.writers.submit(element).await {
             Ok(outcome) if outcome.replayed => Ok(outcome),
             Ok(outcome) => Ok(Submitted { limits: [limits, outcome.limits].concat(), ..outcome }),
-            Err(refusal) => {
-                if let SubmitError::QuotaExceeded { by, .. } = &refusal {
+            Err(mut refusal) => {
+                if let SubmitError::QuotaExceeded { by, limits: quotas, .. } = &mut refusal {
                     let scope = by.scope.as_str();
                     counter!(metric::RATE_LIMIT_REJECTED, "scope" => scope, "rule" => DAILY).increment(1);
+                    quotas.splice(0..0, limits);
                 }
                 if refusal.made_nothing() {
                     self.give_back(strict).await;

@@ -2,9 +2,9 @@
 //!
 //! [`lock_admission`] locks the accounts, their spendable grants, the windows of daily quotas and the open counts in the
 //! global order; each task is then decided against the locked figures ([`Funds::try_hold`], [`OpenCounts::try_add`],
-//! [`QuotaWindows::check`]); and the
-//! owner of the tasks writes what was decided by [`AdmissionColumns`], in the statement that makes them. Each is one round trip whatever the size of the batch, because a busy account admits
-//! one batch after the other and waits mostly for the way there and back.
+//! [`QuotaWindows::check`]); and the owner of the tasks writes what was decided by [`AdmissionColumns`], in the statement that
+//! makes them. Each is one round trip whatever the size of the batch, because a busy account admits one batch after the other
+//! and waits mostly for the way there and back.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -106,8 +106,8 @@ impl AdmissionLocks {
                     };
                     let (table, column) =
                         if row.at.is_some() { ("quota_windows", "used") } else { ("open_counts", "open") };
-                    let open = u32::try_from(row.available).map_err(|_| row.bad(table, column))?;
-                    let count = Count { open, added: 0 };
+                    let tasks = u32::try_from(row.available).map_err(|_| row.bad(table, column))?;
+                    let count = Count { tasks, added: 0 };
                     match row.at {
                         Some(day) => windows.insert(QuotaWindow { subject, day }, count),
                         None => counts.insert(subject, count),

@@ -87,7 +87,7 @@ impl QuotaWindows {
     pub fn add(&mut self, quota: &DailyQuota) {
         for window in quota.windows() {
             let count = self.0.entry(window).or_default();
-            count.open += 1;
+            count.tasks += 1;
             count.added += 1;
         }
     }
@@ -95,7 +95,7 @@ impl QuotaWindows {
     /// How the limits that there are stand, with what was counted since.
     pub fn standings(&self, quota: &DailyQuota) -> impl Iterator<Item = QuotaStanding> + use<'_> {
         quota.limits().map(|(scope, window, limit)| {
-            let used = self.0.get(&window).map_or(0, |count| count.open);
+            let used = self.0.get(&window).map_or(0, |count| count.tasks);
             QuotaStanding { scope, used, limit }
         })
     }
@@ -153,8 +153,8 @@ impl Ledger {
             (Subject::User(user.0), row.user_day, row.user_used),
         ] {
             if let (Some(day), Some(used)) = (day, used) {
-                let open = used.unsigned_abs();
-                windows.0.insert(QuotaWindow { subject, day }, Count { open, added: 0 });
+                let count = Count { tasks: used.unsigned_abs(), added: 0 };
+                windows.0.insert(QuotaWindow { subject, day }, count);
             }
         }
         let quota = DailyQuota { day: zone.day_of(row.now), tenant, user };

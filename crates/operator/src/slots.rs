@@ -83,7 +83,8 @@ pub struct PlaceSeen {
     pub expired: bool,
 }
 
-/// Looks at the slots of accounts or of a tenant: all sets, and at most `limit` places after the given one.
+/// Looks at the slots of accounts or of a tenant: all sets, and at most `limit` places after the given one. The sets are read
+/// whole, for none holds more than its limit allows.
 ///
 /// # Errors
 /// [`OperatorError::Field`] for an account or tenant that there is not; else when a store fails.
