@@ -13,7 +13,7 @@ use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use axum::response::{IntoResponse, Response};
 use chrono::{DateTime, Utc};
-use domain::limits::LimitScope;
+use domain::limits::{LimitScope, Reset};
 use http::{HeaderMap, HeaderValue, header};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -47,7 +47,7 @@ pub(crate) struct RefusedBy {
     /// Its size: requests per window, or things at once.
     pub(crate) limit: u64,
     /// Until it is whole again, where that is a matter of time.
-    pub(crate) reset: Option<Duration>,
+    pub(crate) reset: Option<Reset>,
 }
 
 /// A refusal: what the client is told, and the cause that only the log sees.
@@ -182,7 +182,7 @@ impl Problem {
             scope: refused_by.as_ref().map(|limit| limit.scope.as_str()),
             policy: refused_by.as_ref().map(|limit| limit.policy.to_string()),
             limit: refused_by.as_ref().map(|limit| limit.limit),
-            reset: refused_by.as_ref().and_then(|limit| limit.reset).map(|reset| Millis(now + reset)),
+            reset: refused_by.as_ref().and_then(|limit| limit.reset).map(|reset| Millis(reset.instant(now))),
             retry_after_ms: retry_after.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
             required: credits.map(|figures| figures.required),
             available: credits.map(|figures| figures.available),
@@ -296,7 +296,7 @@ mod tests {
                 scope: LimitScope::User,
                 policy: "user".into(),
                 limit: 5,
-                reset: Some(Duration::from_secs(60)),
+                reset: Some(Reset::In(Duration::from_secs(60))),
             });
         insta::assert_json_snapshot!(problem.body("req_1", DateTime::UNIX_EPOCH));
         assert_eq!(problem.into_response().headers()[header::RETRY_AFTER], "12");

@@ -84,6 +84,8 @@ fn admin_routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(admin::revoke_key::revoke_key))
         .routes(routes!(admin::create_grant::create_grant))
         .routes(routes!(admin::list_limits::list_limits))
+        .routes(routes!(admin::list_slots::list_slots))
+        .routes(routes!(admin::list_queues::list_queues))
         .routes(routes!(admin::put_limit::put_limit, admin::remove_limit::remove_limit))
 }
 

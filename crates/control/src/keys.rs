@@ -125,6 +125,16 @@ impl Keys {
         format!("{}ready", self.ready(model))
     }
 
+    /// The tenants that take part in a queue, by the order of their turn.
+    pub(crate) fn ready_active(&self, model: &ModelName) -> String {
+        format!("{}active", self.ready(model))
+    }
+
+    /// A tenant's figures in a queue.
+    pub(crate) fn ready_tenant(&self, model: &ModelName, tenant: TenantId) -> String {
+        format!("{}t:{tenant}", self.ready(model))
+    }
+
     /// Counts what waits in a queue.
     pub(crate) fn ready_depth(&self, model: &ModelName) -> String {
         format!("{}n", self.ready(model))

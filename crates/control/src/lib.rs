@@ -46,7 +46,7 @@ pub use crate::{
     lease::{Lease, Renewal},
     lock::LockGuard,
     progress::Progress,
-    ready::{Added, Park, Popped, QueuedUser, ReadyTask, Wake},
+    ready::{Added, Park, Popped, QueuedUser, ReadyTask, TenantTurn, TurnOrder, Wake},
     realtime::{Change, Projection, Signal, TenantWatch},
     slots::{
         DispatchRates, Rebuild, RebuildTicket, Sent, SlotClaim, SlotLimits, SlotMember, SlotOutcome, SlotRef,

@@ -11,12 +11,15 @@ mod look;
 mod pop;
 mod put_back;
 mod record;
+mod tenants;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
 use domain::{ModelName, TaskId, TenantId, UserId};
+
+pub use self::tenants::{TenantTurn, TurnOrder};
 
 /// A task that waits for a place.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,6 +19,7 @@ pub mod retry;
 pub mod task;
 pub mod text;
 pub mod text_enum;
+pub mod time_zone;
 pub mod wait;
 
 pub use credits::Credits;
@@ -30,3 +31,4 @@ pub use ids::{
 };
 pub use principal::{Principal, Scope, Scopes};
 pub use task::TaskStatus;
+pub use time_zone::{LocalDay, TimeZone};

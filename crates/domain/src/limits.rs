@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::text_enum::text_enum;
@@ -101,7 +102,27 @@ impl Window {
     }
 }
 
-/// What one subject (a user or a tenant) may have at once.
+/// When all of a limit is there again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reset {
+    /// After this time.
+    In(Duration),
+    /// At this instant, whenever it is asked.
+    At(DateTime<Utc>),
+}
+
+impl Reset {
+    /// The instant, for who asks at `now`.
+    #[must_use]
+    pub fn instant(self, now: DateTime<Utc>) -> DateTime<Utc> {
+        match self {
+            Self::In(wait) => now + wait,
+            Self::At(at) => at,
+        }
+    }
+}
+
+/// What one subject (a user or a tenant) may have.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SubjectLimits {
     /// Submits. None is unlimited.
@@ -110,6 +131,8 @@ pub struct SubjectLimits {
     pub running: u32,
     /// Tasks that wait besides.
     pub queued: u32,
+    /// Tasks that are accepted on one local day. None is unlimited.
+    pub daily: Option<u32>,
 }
 
 impl SubjectLimits {
@@ -117,6 +140,16 @@ impl SubjectLimits {
     #[must_use]
     pub const fn open(&self) -> u32 {
         self.running.saturating_add(self.queued)
+    }
+
+    /// These limits `factor` times as large.
+    fn times(self, factor: u32) -> Self {
+        Self {
+            submit: self.submit.map(|bucket| bucket.times(factor)),
+            running: self.running.saturating_mul(factor),
+            queued: self.queued.saturating_mul(factor),
+            daily: self.daily.map(|daily| daily.saturating_mul(factor)),
+        }
     }
 }
 
@@ -143,21 +176,35 @@ impl Tier {
     pub fn free() -> Self {
         Self {
             expensive: Some(Window::in_minutes(3, 10)),
-            ..Self::tenfold("free", Bucket::per_minute(5, 5), 1, 5, Bucket::per_second(100, 200))
+            ..Self::tenfold(
+                "free",
+                SubjectLimits {
+                    submit: Some(Bucket::per_minute(5, 5)),
+                    running: 1,
+                    queued: 5,
+                    daily: Some(10),
+                },
+            )
         }
     }
 
     /// For paying users.
     #[must_use]
     pub fn pro() -> Self {
-        Self::tenfold("pro", Bucket::per_second(10, 60), 10, 200, Bucket::per_second(100, 200))
+        let user =
+            SubjectLimits { submit: Some(Bucket::per_second(10, 60)), running: 10, queued: 200, daily: None };
+        Self::tenfold("pro", user)
     }
 
     /// For companies; the tenant has the same figures as one of its users.
     #[must_use]
     pub fn enterprise() -> Self {
-        let limits =
-            SubjectLimits { submit: Some(Bucket::per_second(1_000, 2_000)), running: 1_000, queued: 100_000 };
+        let limits = SubjectLimits {
+            submit: Some(Bucket::per_second(1_000, 2_000)),
+            running: 1_000,
+            queued: 100_000,
+            daily: None,
+        };
         Self {
             name: "enterprise".to_owned(),
             user: limits,
@@ -174,17 +221,13 @@ impl Tier {
         vec![Self::free(), Self::pro(), Self::enterprise()]
     }
 
-    fn tenfold(name: &str, submit: Bucket, running: u32, queued: u32, reads: Bucket) -> Self {
+    fn tenfold(name: &str, user: SubjectLimits) -> Self {
         Self {
             name: name.to_owned(),
-            user: SubjectLimits { submit: Some(submit), running, queued },
-            tenant: SubjectLimits {
-                submit: Some(submit.times(TENANT_FACTOR)),
-                running: running * TENANT_FACTOR,
-                queued: queued * TENANT_FACTOR,
-            },
+            user,
+            tenant: user.times(TENANT_FACTOR),
             expensive: None,
-            reads: Some(reads),
+            reads: Some(Bucket::per_second(100, 200)),
             weight: 1,
         }
     }
@@ -204,6 +247,8 @@ mod tests {
     fn a_tenant_has_ten_times_its_users_figures_except_in_enterprise() {
         assert_eq!(Tier::free().tenant.running, 10);
         assert_eq!(Tier::pro().tenant.submit, Some(Bucket { capacity: 600, refill: 100, per_ms: 1_000 }));
+        assert_eq!((Tier::free().user.daily, Tier::free().tenant.daily), (Some(10), Some(100)));
+        assert_eq!((Tier::pro().tenant.daily, Tier::enterprise().tenant.daily), (None, None));
         assert_eq!(Tier::enterprise().tenant, Tier::enterprise().user);
     }
 

@@ -1,14 +1,14 @@
 //! One transaction for a slice of submits: a fixed number of statements, one verdict per element in arrival order.
 //!
-//! Keys are reserved first, then accounts, grants and open counts are locked, both in one round trip; every element is
-//! decided in memory against the locked figures, and what was decided is written. (An UPDATE over joined rows would touch an account
-//! once however many elements name it.) The order of the locks is that of the first migration.
+//! Keys are reserved first, then accounts, grants, quota windows and open counts are locked, both in one round trip; every
+//! element is decided in memory against the locked figures, and what was decided is written. (An UPDATE over joined rows would
+//! touch an account once however many elements name it.) The order of the locks is that of the first migration.
 
 use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
-use domain::{AccountId, TaskId, TenantId, UserId, principal::Role};
-use ledger::{Admission, AdmissionLocks, LockedRow, Subject};
+use domain::{AccountId, TaskId, TenantId, TimeZone, UserId, principal::Role};
+use ledger::{Admission, AdmissionLocks, DailyQuota, LockedRow, Subject};
 use pg::{PgConnection, PgError};
 use task_state::{NewTask, NewlyQueued};
 use tenancy::{
@@ -17,7 +17,7 @@ use tenancy::{
 };
 
 use crate::{
-    SubmitError, answer,
+    LimitState, SubmitError, answer, limits,
     request::{GenerationRequest, ROUTE},
 };
 
@@ -35,9 +35,20 @@ pub(crate) struct Element {
     /// Open tasks that the user and the tenant may have.
     pub(crate) user_open_max: u32,
     pub(crate) tenant_open_max: u32,
+    /// How many tasks are accepted on one day; none without a quota.
+    pub(crate) daily: Option<Daily>,
     pub(crate) request: GenerationRequest,
     pub(crate) key: Option<Keyed>,
     pub(crate) traceparent: Option<String>,
+}
+
+/// How many tasks are accepted of a user and a tenant on one day.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Daily {
+    /// Where days begin and end.
+    pub(crate) zone: TimeZone,
+    pub(crate) user_max: Option<u32>,
+    pub(crate) tenant_max: Option<u32>,
 }
 
 /// An idempotency key with what is compared and looked up by it.
@@ -53,8 +64,8 @@ pub(crate) struct Keyed {
 /// What became of an element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The task exists now.
-    Accepted { body: String, queued: NewlyQueued },
+    /// The task exists now. What is left of the day is told to the client.
+    Accepted { body: String, queued: NewlyQueued, quotas: Vec<LimitState> },
     /// The same request was answered before.
     Replayed { subject: String, status: u16, body: String },
     /// Nothing of it exists.
@@ -96,16 +107,17 @@ pub(crate) async fn write(
         if verdict.is_some() {
             continue;
         }
-        *verdict = Some(match element.admit(access, &mut admission) {
+        *verdict = Some(match element.admit(access, &mut admission, now) {
             Err(error) => {
                 refused_keys.extend(element.key_ref());
                 Verdict::Refused(error)
             }
             Ok(()) => {
-                let task = element.new_task();
+                let task = element.new_task(now);
                 let queued = task.queued(now);
                 tasks.push(task);
-                Verdict::Accepted { body: element.body(now), queued }
+                let quotas = element.quota_states(&admission, now);
+                Verdict::Accepted { body: element.body(now), queued, quotas }
             }
         });
     }
@@ -134,7 +146,7 @@ async fn open(
             Some(NewKey { key: element.key_ref()?, fingerprint, subject, status: answer::ACCEPTED, body })
         })
         .collect();
-    let (reserved, admission) = reserve_and_lock(conn, &keys, locks(elements)).await?;
+    let (reserved, admission) = reserve_and_lock(conn, &keys, locks(elements, now)).await?;
     for (place, outcome) in keyed.into_iter().zip(reserved) {
         verdicts[place] = match outcome {
             Reserved::Fresh => None,
@@ -155,11 +167,11 @@ async fn reserve_and_lock(
     let columns = idempotency::Columns::of(keys);
     let rows = sqlx::query!(
         r#"SELECT r.reserved AS "reserved!", l.what AS "what?", l.id AS "id?", l.owner AS "owner?",
-                  l.available AS "available?", l.held AS "held?", l.priority AS "priority?",
-                  l.expires_at AS "expires_at?"
+                  l.available AS "available?", l.held AS "held?", l.priority AS "priority?", l.at AS "at?"
            FROM tenancy_reserve_keys($1, $2, $3, $4, $5, $6, $7) AS r (reserved)
            -- The locks need nothing of the keys; naming them puts the keys first.
-           LEFT JOIN LATERAL ledger_lock_admission(CASE WHEN r.reserved >= 0 THEN $8::uuid[] END, $9, $10) AS l ON TRUE"#,
+           LEFT JOIN LATERAL ledger_lock_admission(
+               CASE WHEN r.reserved >= 0 THEN $8::uuid[] END, $9, $10, $11, $12, $13) AS l ON TRUE"#,
         &columns.users,
         &columns.routes as &[&str],
         &columns.keys as &[&str],
@@ -169,7 +181,10 @@ async fn reserve_and_lock(
         &columns.bodies as &[&str],
         &locks.accounts,
         &locks.kinds,
-        &locks.subjects
+        &locks.subjects,
+        &locks.day_kinds,
+        &locks.day_subjects,
+        &locks.days
     )
     .fetch_all(&mut *conn)
     .await
@@ -187,7 +202,7 @@ async fn reserve_and_lock(
             available: row.available?,
             held: row.held,
             priority: row.priority,
-            expires_at: row.expires_at,
+            at: row.at,
         })
     });
     let admission = locks.read(locked)?;
@@ -200,13 +215,14 @@ async fn reserve_and_lock(
 }
 
 /// What the elements touch.
-fn locks(elements: &[&Element]) -> AdmissionLocks {
+fn locks(elements: &[&Element], now: DateTime<Utc>) -> AdmissionLocks {
     let accounts: Vec<AccountId> = elements.iter().map(|element| element.account).collect();
     let subjects: Vec<Subject> = elements
         .iter()
         .flat_map(|element| [Subject::Tenant(element.tenant), Subject::User(element.user)])
         .collect();
-    AdmissionLocks::of(&accounts, &subjects)
+    let quotas: Vec<DailyQuota> = elements.iter().filter_map(|element| element.quota(now)).collect();
+    AdmissionLocks::of(&accounts, &subjects, &quotas)
 }
 
 /// Decides one element as if it were alone, and writes nothing: why it is refused, or none, and the figures after it.
@@ -214,10 +230,12 @@ pub(crate) async fn decide(
     conn: &mut PgConnection,
     element: &Element,
 ) -> Result<(Option<SubmitError>, Admission), PgError> {
+    let now = pg::now(conn).await?;
     let access = project_access(conn, &[element]).await?.pop().flatten();
     let subjects = [Subject::Tenant(element.tenant), Subject::User(element.user)];
-    let mut admission = ledger::lock_admission(conn, &[element.account], &subjects).await?;
-    Ok((element.admit(access, &mut admission).err(), admission))
+    let quota = element.quota(now);
+    let mut admission = ledger::lock_admission(conn, &[element.account], &subjects, quota.as_slice()).await?;
+    Ok((element.admit(access, &mut admission, now).err(), admission))
 }
 
 /// How each element stands to the project that it names; none when it names none.
@@ -238,8 +256,13 @@ async fn project_access(
 
 impl Element {
     /// Decides this element against what is left after those before it, and notes there what it takes.
-    fn admit(&self, access: Option<SubmitAccess>, admission: &mut Admission) -> Result<(), SubmitError> {
-        let Admission { funds, open: counts } = admission;
+    fn admit(
+        &self,
+        access: Option<SubmitAccess>,
+        admission: &mut Admission,
+        now: DateTime<Utc>,
+    ) -> Result<(), SubmitError> {
+        let Admission { funds, open: counts, quota: windows } = admission;
         match access {
             None => {}
             Some(SubmitAccess::Unknown) => return Err(SubmitError::UnknownProject),
@@ -250,13 +273,37 @@ impl Element {
         }
         let (tenant, user) = ((self.tenant, self.tenant_open_max), (self.user, self.user_open_max));
         counts.check(tenant, user).map_err(|full| self.queue_full(&full))?;
+        let quota = self.quota(now);
+        if let Some(quota) = &quota {
+            windows.check(quota).map_err(|full| SubmitError::QuotaExceeded {
+                by: limits::of_day(full, quota.day, now),
+                resets_at: quota.day.ends_at,
+                limits: limits::of_days(windows, quota, now),
+            })?;
+        }
         let needed = self.request.price;
         funds.try_hold(self.account, self.task, needed).map_err(|lack| SubmitError::InsufficientCredits {
             available: lack.available,
             held: lack.held,
             needed,
         })?;
-        counts.try_add(tenant, user).map_err(|full| self.queue_full(&full))
+        counts.try_add(tenant, user).map_err(|full| self.queue_full(&full))?;
+        if let Some(quota) = &quota {
+            windows.add(quota);
+        }
+        Ok(())
+    }
+
+    /// What it takes of the day, if its owners have a quota.
+    fn quota(&self, now: DateTime<Utc>) -> Option<DailyQuota> {
+        let Daily { zone, user_max, tenant_max } = self.daily?;
+        let day = zone.day_of(now);
+        Some(DailyQuota { day, tenant: (self.tenant, tenant_max), user: (self.user, user_max) })
+    }
+
+    /// What is left of the day after it.
+    fn quota_states(&self, admission: &Admission, now: DateTime<Utc>) -> Vec<LimitState> {
+        self.quota(now).map_or_else(Vec::new, |quota| limits::of_days(&admission.quota, &quota, now))
     }
 
     fn queue_full(&self, full: &ledger::Full) -> SubmitError {
@@ -276,7 +323,7 @@ impl Element {
         Some(KeyRef { user: self.user, route: ROUTE, key })
     }
 
-    pub(crate) fn new_task(&self) -> NewTask {
+    pub(crate) fn new_task(&self, now: DateTime<Utc>) -> NewTask {
         let request = &self.request;
         NewTask {
             task: self.task,
@@ -290,6 +337,7 @@ impl Element {
             deadline_seconds: request.deadline_seconds,
             priority: 0,
             traceparent: self.traceparent.clone(),
+            quota_day: self.quota(now).map(|quota| quota.day.starts_at),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use domain::{Credits, limits::LimitScope};
 
 use crate::limits::LimitState;
@@ -68,6 +69,16 @@ pub enum SubmitError {
         /// When one of them will usually have ended.
         retry_after: Duration,
     },
+    /// As many tasks were accepted today as may be. 429.
+    #[error("as many tasks as {} allows were accepted today", by.policy)]
+    QuotaExceeded {
+        /// The quota. Its reset is when a request would succeed.
+        by: LimitState,
+        /// The first instant of the next day.
+        resets_at: DateTime<Utc>,
+        /// Every limit that was asked.
+        limits: Vec<LimitState>,
+    },
     /// As many tasks run as may, and the request is not to wait. 429.
     #[error("the {scope} has {open} open tasks, and {limit} may run at once")]
     Concurrency {
@@ -114,6 +125,7 @@ impl SubmitError {
             | Self::Concurrency { retry_after, .. }
             | Self::Overloaded { retry_after }
             | Self::Unavailable { retry_after } => Some(*retry_after),
+            Self::QuotaExceeded { by, .. } => Some(by.reset),
             Self::Forbidden
             | Self::UnknownProject
             | Self::InsufficientCredits { .. }
@@ -131,6 +143,7 @@ impl SubmitError {
             | Self::InsufficientCredits { .. }
             | Self::IdempotencyMismatch
             | Self::QueueFull { .. }
+            | Self::QuotaExceeded { .. }
             | Self::Concurrency { .. }
             | Self::RateLimited { .. }
             | Self::CostAboveCapacity { .. }

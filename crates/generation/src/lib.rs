@@ -12,6 +12,8 @@ mod config;
 mod error;
 mod limits;
 mod local_limits;
+#[cfg(test)]
+mod quota_test;
 mod quote;
 mod request;
 #[cfg(test)]

@@ -2,13 +2,16 @@
 
 use std::{net::IpAddr, time::Duration};
 
+use chrono::{DateTime, Utc};
 use control::{
     Admission, CheckState, InflowCharge, InflowCheck, InflowKey, InflowLimit, IpCharge, RefusedBy, Standing,
 };
 use domain::{
+    LocalDay,
     limits::{Bucket, LimitScope, Window},
     principal::Credential,
 };
+use ledger::{DailyQuota, QuotaStanding, QuotaWindows};
 use tenancy::{
     Session,
     limit_rules::{Figure, LimitName, Shadow},
@@ -188,6 +191,23 @@ fn of_ip(ip: &IpCharge, retry_after: Duration) -> LimitState {
         window: Duration::from_millis(ip.window_ms.into()),
         remaining: 0,
         reset: retry_after,
+    }
+}
+
+/// The daily quotas of a submit's owners, for as far as they have any.
+pub(crate) fn of_days(windows: &QuotaWindows, quota: &DailyQuota, now: DateTime<Utc>) -> Vec<LimitState> {
+    windows.standings(quota).map(|standing| of_day(standing, quota.day, now)).collect()
+}
+
+pub(crate) fn of_day(standing: QuotaStanding, day: LocalDay, now: DateTime<Utc>) -> LimitState {
+    let QuotaStanding { scope, used, limit } = standing;
+    LimitState {
+        scope,
+        policy: if scope == LimitScope::Tenant { "daily-tenant" } else { "daily-user" },
+        limit,
+        window: day.length(),
+        remaining: limit.saturating_sub(used),
+        reset: day.left_at(now),
     }
 }
 

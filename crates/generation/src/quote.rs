@@ -1,8 +1,12 @@
 //! Quoting: the real decision about a request, with nothing written and nothing charged.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use domain::{Credits, limits::LimitScope, wait::Eta};
+use domain::{
+    Credits,
+    limits::{LimitScope, Reset},
+    wait::Eta,
+};
 use futures::FutureExt as _;
 use ledger::Subject;
 use pg::PgError;
@@ -67,7 +71,7 @@ pub struct BindingLimit {
     /// What is left.
     pub remaining: u32,
     /// When all of it is back; none when that is not a matter of time.
-    pub reset: Option<Duration>,
+    pub reset: Option<Reset>,
 }
 
 /// Why the transaction of a quote is given up: it always is.
@@ -191,7 +195,14 @@ fn binding(problem: &SubmitError) -> Option<BindingLimit> {
             policy: by.policy,
             limit: by.limit,
             remaining: by.remaining,
-            reset: Some(by.reset),
+            reset: Some(Reset::In(by.reset)),
+        }),
+        SubmitError::QuotaExceeded { by, resets_at, .. } => Some(BindingLimit {
+            scope: by.scope,
+            policy: by.policy,
+            limit: by.limit,
+            remaining: by.remaining,
+            reset: Some(Reset::At(*resets_at)),
         }),
         SubmitError::QueueFull { scope, limit, .. } => {
             let policy = if *scope == LimitScope::User { "open-user" } else { "open-tenant" };
@@ -215,7 +226,7 @@ fn binding(problem: &SubmitError) -> Option<BindingLimit> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc as StdArc;
+    use std::{sync::Arc as StdArc, time::Duration};
 
     use domain::Scopes;
 

@@ -14,11 +14,14 @@ use tenancy::{
 
 use crate::{
     Generation, StrictWithoutRedis, SubmitError,
-    batch::{Element, Keyed},
+    batch::{Daily, Element, Keyed},
     limits::{self, LimitState},
     local_limits::Mode,
     request::{GenerationRequest, OnLimit, ROUTE},
 };
+
+/// The name of daily quotas in metrics.
+const DAILY: &str = "daily";
 
 /// One request to make a video.
 #[derive(Debug, Clone)]
@@ -68,8 +71,13 @@ impl Generation {
         let on_limit = element.request.on_limit;
         match self.writers.submit(element).await {
             Ok(outcome) if outcome.replayed => Ok(outcome),
-            Ok(outcome) => Ok(Submitted { limits, ..outcome }),
-            Err(refusal) => {
+            Ok(outcome) => Ok(Submitted { limits: [limits, outcome.limits].concat(), ..outcome }),
+            Err(mut refusal) => {
+                if let SubmitError::QuotaExceeded { by, limits: quotas, .. } = &mut refusal {
+                    let scope = by.scope.as_str();
+                    counter!(metric::RATE_LIMIT_REJECTED, "scope" => scope, "rule" => DAILY).increment(1);
+                    quotas.splice(0..0, limits);
+                }
                 if refusal.made_nothing() {
                     self.give_back(strict).await;
                 }
@@ -246,6 +254,9 @@ impl Element {
             // Whoever is not to wait must find a running place that no open task will take.
             OnLimit::Reject => (tier.user.running, tier.tenant.running),
         };
+        let (user_max, tenant_max) = (tier.user.daily, tier.tenant.daily);
+        let has_quota = user_max.is_some() || tenant_max.is_some();
+        let zone = session.profile.time_zone;
         Self {
             task: TaskId::generate(),
             tenant: principal.tenant,
@@ -254,6 +265,7 @@ impl Element {
             tenant_wide: scopes.has(Scope::TenantWrite) || scopes.has(Scope::Admin),
             user_open_max,
             tenant_open_max,
+            daily: has_quota.then_some(Daily { zone, user_max, tenant_max }),
             request,
             key,
             traceparent,
@@ -494,7 +506,7 @@ mod tests {
         let ada = world.user_of(tenant, 1_000, domain::Scopes::default_of_keys()).await;
         let process = world.process().await;
         let first = process.submit(&ada, process.request("a cat", 1), Some("first")).await.unwrap();
-        let [user, tenant] = first.limits.as_slice() else { panic!("{:?}", first.limits) };
+        let [user, tenant, ..] = first.limits.as_slice() else { panic!("{:?}", first.limits) };
         assert_eq!((user.scope, user.policy, user.limit), (LimitScope::User, "submit-user", 5));
         assert_eq!((tenant.scope, tenant.limit), (LimitScope::Tenant, 50));
         let mut refused = None;

@@ -214,8 +214,8 @@ impl Writer {
 /// What a verdict says to the caller of the element that would have made `task`.
 fn outcome(task: TaskId, verdict: Verdict) -> Result<Submitted, SubmitError> {
     match verdict {
-        Verdict::Accepted { body, .. } => {
-            Ok(Submitted { task, status: answer::ACCEPTED, body, replayed: false, limits: Vec::new() })
+        Verdict::Accepted { body, quotas: limits, .. } => {
+            Ok(Submitted { task, status: answer::ACCEPTED, body, replayed: false, limits })
         }
         Verdict::Replayed { subject, status, body } => {
             let task = subject.parse().map_err(|_| {
@@ -232,7 +232,8 @@ impl Waiting {
     fn tell(self, outcome: Result<Submitted, SubmitError>) {
         for twin in self.twins {
             // Twins get the first one's answer as the replay that it is. A caller that is gone needs none.
-            let _ = twin.send(outcome.clone().map(|first| Submitted { replayed: true, ..first }));
+            let replay = |first| Submitted { replayed: true, limits: Vec::new(), ..first };
+            let _ = twin.send(outcome.clone().map(replay));
         }
         let _ = self.caller.send(outcome);
     }

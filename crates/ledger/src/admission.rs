@@ -1,9 +1,10 @@
 //! What an admission needs of the ledger: lock everything, decide in memory, write everything.
 //!
-//! [`lock_admission`] locks the accounts, their spendable grants and the open counts in the global order;
-//! each task is then decided against the locked figures ([`Funds::try_hold`], [`OpenCounts::try_add`]); and the
-//! owner of the tasks writes what was decided by [`AdmissionColumns`], in the statement that makes them. Each is one round trip whatever the size of the batch, because a busy account admits
-//! one batch after the other and waits mostly for the way there and back.
+//! [`lock_admission`] locks the accounts, their spendable grants, the windows of daily quotas and the open counts in the
+//! global order; each task is then decided against the locked figures ([`Funds::try_hold`], [`OpenCounts::try_add`],
+//! [`QuotaWindows::check`]); and the owner of the tasks writes what was decided by [`AdmissionColumns`], in the statement that
+//! makes them. Each is one round trip whatever the size of the batch, because a busy account admits one batch after the other
+//! and waits mostly for the way there and back.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,6 +16,7 @@ use uuid::Uuid;
 use crate::{
     hold::{Funds, LockedAccount, LockedGrant},
     open::{Count, OpenCounts, Subject, columns},
+    quota::{self, DailyQuota, QuotaWindow, QuotaWindows},
 };
 
 /// Locked accounts and counts, with what was decided against them so far. Nothing is written yet.
@@ -24,25 +26,27 @@ pub struct Admission {
     pub funds: Funds,
     /// How many tasks are open.
     pub open: OpenCounts,
+    /// How many tasks the day has had, for those who have a daily quota.
+    pub quota: QuotaWindows,
 }
 
 /// A row of the SQL function `ledger_lock_admission`.
 #[derive(Debug)]
 pub struct LockedRow {
-    /// What is locked: `account`, `grant`, `tenant` or `user`.
+    /// What is locked: `account`, `grant`, `tenant`, `user`, `tenant_day` or `user_day`.
     pub what: String,
     /// Its id.
     pub id: Uuid,
     /// A grant's account.
     pub owner: Option<Uuid>,
-    /// Credits that are available, or tasks that are open.
+    /// Credits that are available, or tasks that are open or were accepted on the day.
     pub available: i64,
     /// Credits that are held.
     pub held: Option<i64>,
     /// When a grant is burnt.
     pub priority: Option<i32>,
-    /// When a grant ends.
-    pub expires_at: Option<DateTime<Utc>>,
+    /// When a grant ends, or a day begins.
+    pub at: Option<DateTime<Utc>>,
 }
 
 /// The arguments of the SQL function `ledger_lock_admission`, and the way from its rows to what they say.
@@ -54,20 +58,31 @@ pub struct AdmissionLocks {
     pub kinds: Vec<String>,
     /// The subjects.
     pub subjects: Vec<Uuid>,
+    /// The kinds of the subjects of windows.
+    pub day_kinds: Vec<String>,
+    /// The subjects of windows.
+    pub day_subjects: Vec<Uuid>,
+    /// The first instants of their days.
+    pub days: Vec<DateTime<Utc>>,
     counts: BTreeMap<Subject, Count>,
+    windows: BTreeMap<QuotaWindow, Count>,
 }
 
 impl AdmissionLocks {
-    /// The locks of these accounts with every grant of them that can be spent now, and of the counts of the subjects.
+    /// The locks of these accounts with every grant of them that can be spent now, of the counts of the subjects, and of the
+    /// windows of the quotas.
     #[must_use]
-    pub fn of(accounts: &[AccountId], subjects: &[Subject]) -> Self {
+    pub fn of(accounts: &[AccountId], subjects: &[Subject], quotas: &[DailyQuota]) -> Self {
         let mut accounts: Vec<Uuid> = accounts.iter().map(|a| a.as_uuid()).collect();
         accounts.sort_unstable();
         accounts.dedup();
         let counts: BTreeMap<Subject, Count> =
             subjects.iter().map(|subject| (*subject, Count::default())).collect();
+        let windows: BTreeMap<QuotaWindow, Count> =
+            quotas.iter().flat_map(DailyQuota::windows).map(|window| (window, Count::default())).collect();
         let (kinds, subjects) = columns(counts.keys());
-        Self { accounts, kinds, subjects, counts }
+        let (day_kinds, day_subjects, days) = quota::columns(windows.keys());
+        Self { accounts, kinds, subjects, day_kinds, day_subjects, days, counts, windows }
     }
 
     /// What the rows say.
@@ -75,7 +90,7 @@ impl AdmissionLocks {
     /// # Errors
     /// When a row holds what nobody writes.
     pub fn read(self, rows: impl Iterator<Item = LockedRow>) -> Result<Admission, PgError> {
-        let mut counts = self.counts;
+        let (mut counts, mut windows) = (self.counts, self.windows);
         let mut accounts: HashMap<AccountId, LockedAccount> = HashMap::with_capacity(self.accounts.len());
         let mut grants = Vec::new();
         for row in rows {
@@ -86,16 +101,22 @@ impl AdmissionLocks {
                 "grant" => grants.push(row),
                 kind => {
                     let subject = match kind {
-                        "tenant" => Subject::Tenant(TenantId::from_uuid(row.id)),
+                        "tenant" | "tenant_day" => Subject::Tenant(TenantId::from_uuid(row.id)),
                         _ => Subject::User(UserId::from_uuid(row.id)),
                     };
-                    let open = u32::try_from(row.available).map_err(|_| row.bad("open_counts", "open"))?;
-                    counts.insert(subject, Count { open, added: 0 });
+                    let (table, column) =
+                        if row.at.is_some() { ("quota_windows", "used") } else { ("open_counts", "open") };
+                    let tasks = u32::try_from(row.available).map_err(|_| row.bad(table, column))?;
+                    let count = Count { tasks, added: 0 };
+                    match row.at {
+                        Some(day) => windows.insert(QuotaWindow { subject, day }, count),
+                        None => counts.insert(subject, count),
+                    };
                 }
             }
         }
         // Locked in key order, burnt by priority, then by what expires first.
-        grants.sort_by_key(|g| (g.priority, g.expires_at.is_none(), g.expires_at, g.id));
+        grants.sort_by_key(|g| (g.priority, g.at.is_none(), g.at, g.id));
         for grant in grants {
             let account = grant.owner.and_then(|owner| accounts.get_mut(&AccountId::from_uuid(owner)));
             if let Some(account) = account {
@@ -106,12 +127,16 @@ impl AdmissionLocks {
                 });
             }
         }
-        Ok(Admission { funds: Funds { accounts, movements: Vec::new() }, open: OpenCounts(counts) })
+        Ok(Admission {
+            funds: Funds { accounts, movements: Vec::new() },
+            open: OpenCounts(counts),
+            quota: QuotaWindows(windows),
+        })
     }
 }
 
-/// Locks the accounts with every grant of them that can be spent now, and the counts of the subjects, making those
-/// counts that do not exist yet.
+/// Locks the accounts with every grant of them that can be spent now, the windows of the quotas and the counts of the
+/// subjects, making those windows and counts that do not exist yet.
 ///
 /// # Errors
 /// When the statement fails, or a row holds what nobody writes.
@@ -119,16 +144,20 @@ pub async fn lock_admission(
     conn: &mut PgConnection,
     accounts: &[AccountId],
     subjects: &[Subject],
+    quotas: &[DailyQuota],
 ) -> Result<Admission, PgError> {
-    let locks = AdmissionLocks::of(accounts, subjects);
+    let locks = AdmissionLocks::of(accounts, subjects, quotas);
     let rows = sqlx::query_as!(
         LockedRow,
         r#"SELECT what AS "what!", id AS "id!", owner AS "owner?", available AS "available!", held AS "held?",
-                  priority AS "priority?", expires_at AS "expires_at?"
-           FROM ledger_lock_admission($1, $2, $3)"#,
+                  priority AS "priority?", at AS "at?"
+           FROM ledger_lock_admission($1, $2, $3, $4, $5, $6)"#,
         &locks.accounts,
         &locks.kinds,
-        &locks.subjects
+        &locks.subjects,
+        &locks.day_kinds,
+        &locks.day_subjects,
+        &locks.days
     )
     .fetch_all(conn)
     .await?;
@@ -151,8 +180,8 @@ impl LockedRow {
     }
 }
 
-/// The arguments of the SQL function `ledger_write_admission`, for the owner of the tasks: a task and its hold come
-/// into being together, in one statement of its own.
+/// The arguments of the SQL functions `ledger_write_admission` and `ledger_charge_days`, for the owner of the tasks: a task,
+/// its hold and its unit of the day come into being together, in one statement of its own.
 #[derive(Debug, Default)]
 pub struct AdmissionColumns {
     /// Accounts to be changed, and by how much each.
@@ -177,6 +206,14 @@ pub struct AdmissionColumns {
     pub subjects: Vec<Uuid>,
     /// By how many tasks.
     pub added: Vec<i32>,
+    /// Windows to be charged, and how much each.
+    pub day_kinds: Vec<String>,
+    /// Whose.
+    pub day_subjects: Vec<Uuid>,
+    /// The first instants of their days.
+    pub days: Vec<DateTime<Utc>>,
+    /// By how many tasks.
+    pub day_added: Vec<i32>,
 }
 
 impl Admission {
@@ -201,19 +238,23 @@ impl Admission {
         let opened = self.open.0.iter().filter(|(_, count)| count.added > 0);
         (to.kinds, to.subjects) = columns(opened.clone().map(|(subject, _)| subject));
         to.added = opened.map(|(_, count)| i32::try_from(count.added).unwrap_or(i32::MAX)).collect();
+        let charged = self.quota.0.iter().filter(|(_, count)| count.added > 0);
+        (to.day_kinds, to.day_subjects, to.days) = quota::columns(charged.clone().map(|(window, _)| window));
+        to.day_added = charged.map(|(_, count)| i32::try_from(count.added).unwrap_or(i32::MAX)).collect();
         to
     }
 }
 
 impl AdmissionColumns {
-    /// Whether the function changed what it was to change.
+    /// Whether the functions changed what they were to change.
     ///
     /// # Errors
     /// [`PgError::UnexpectedRows`]; the transaction must then be given up.
-    pub fn check(&self, changed: &[i64]) -> Result<(), PgError> {
+    pub fn check(&self, changed: &[i64], charged: i64) -> Result<(), PgError> {
         let count = |place: usize| changed.get(place).map_or(0, |count| count.unsigned_abs());
         PgError::expect_rows("hold: accounts", self.accounts.len(), count(0))?;
         PgError::expect_rows("hold: grants", self.grants.len(), count(1))?;
-        PgError::expect_rows("open counts: add", self.kinds.len(), count(2))
+        PgError::expect_rows("open counts: add", self.kinds.len(), count(2))?;
+        PgError::expect_rows("quota windows: add", self.days.len(), charged.unsigned_abs())
     }
 }

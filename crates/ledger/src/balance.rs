@@ -36,6 +36,10 @@ impl Ledger {
         Self { pool }
     }
 
+    pub(crate) const fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
     /// The account's balance; an account that was never opened has nothing.
     ///
     /// # Errors

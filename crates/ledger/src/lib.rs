@@ -5,9 +5,9 @@
 //! leaves a row in `credit_ledger` under a unique key (cause, kind, grant), so an effect that is tried again finds
 //! itself done.
 //!
-//! Verbs: [`open_account`], [`grant()`], [`admission`] (lock, decide in memory by [`hold`] and
-//! [`open`], write), [`settle()`] (capture or release, count out),
-//! [`Ledger::balance`], [`audit()`].
+//! Verbs: [`open_account`], [`grant()`], [`admission`] (lock, decide in memory by [`hold`], [`open`] and [`quota`],
+//! write), [`settle()`] (capture or release, count out, give back),
+//! [`Ledger::balance`], [`Ledger::quota`], [`audit()`], [`retire_windows`].
 
 pub mod account;
 pub mod admission;
@@ -16,6 +16,7 @@ pub mod balance;
 pub mod grant;
 pub mod hold;
 pub mod open;
+pub mod quota;
 pub mod settle;
 
 pub use account::{AccountOwner, open_account};
@@ -25,4 +26,5 @@ pub use balance::{Balance, Ledger};
 pub use grant::{GrantOutcome, NewGrant, grant};
 pub use hold::{Funds, Insufficient};
 pub use open::{Full, OpenCounts, Subject};
-pub use settle::{Settlement, SettlementKind, settle};
+pub use quota::{DailyQuota, QuotaStanding, QuotaWindow, QuotaWindows, retire_windows};
+pub use settle::{Ended, Settlement, SettlementKind, settle};

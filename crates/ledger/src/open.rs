@@ -18,7 +18,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    fn columns(self) -> (&'static str, Uuid) {
+    pub(crate) fn columns(self) -> (&'static str, Uuid) {
         match self {
             Self::Tenant(tenant) => ("tenant", tenant.as_uuid()),
             Self::User(user) => ("user", user.as_uuid()),
@@ -38,9 +38,10 @@ pub struct Full {
     pub limit: u32,
 }
 
+/// A kept number of tasks, and how many of them were added to it and are not written yet.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Count {
-    pub(crate) open: u32,
+    pub(crate) tasks: u32,
     pub(crate) added: u32,
 }
 
@@ -60,8 +61,8 @@ impl OpenCounts {
     pub fn try_add(&mut self, tenant: (TenantId, u32), user: (UserId, u32)) -> Result<(), Full> {
         self.check(tenant, user)?;
         for subject in [Subject::Tenant(tenant.0), Subject::User(user.0)] {
-            let count = self.0.entry(subject).or_insert(Count { open: 0, added: 0 });
-            count.open += 1;
+            let count = self.0.entry(subject).or_default();
+            count.tasks += 1;
             count.added += 1;
         }
         Ok(())
@@ -87,7 +88,7 @@ impl OpenCounts {
     /// How many are open, with those counted since.
     #[must_use]
     pub fn open(&self, subject: Subject) -> u32 {
-        self.0.get(&subject).map_or(0, |count| count.open)
+        self.0.get(&subject).map_or(0, |count| count.tasks)
     }
 }
 

@@ -6,11 +6,15 @@
 
 use std::collections::BTreeMap;
 
+use chrono::{DateTime, Utc};
 use domain::{AccountId, TaskId, TenantId, UserId};
 use pg::{PgConnection, PgError};
 use uuid::Uuid;
 
-use crate::open::{Subject, columns};
+use crate::{
+    open::{Subject, columns},
+    quota::{self, QuotaWindow},
+};
 
 /// Which way a hold ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +47,20 @@ pub struct Settlement {
     pub kind: SettlementKind,
 }
 
-/// Settles the holds and takes the ended tasks out of the counts of their tenants and users, in the caller's
-/// transaction, which has locked the tasks and seen them live. One round trip, for it holds locks that admissions want.
+/// A task that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// Its tenant.
+    pub tenant: TenantId,
+    /// Its owner.
+    pub user: UserId,
+    /// The first instant of the day that gets its unit back: of a task that took one and has failed or was canceled.
+    pub gives_back: Option<DateTime<Utc>>,
+}
+
+/// Settles the holds, takes the ended tasks out of the counts of their tenants and users, and gives back what they took of a
+/// day, in the caller's transaction, which has locked the tasks and seen them live. One round trip, for it holds locks that
+/// admissions want.
 ///
 /// # Errors
 /// When the statement fails, a hold was settled before, or a count would fall below nothing: a broken invariant, the
@@ -52,7 +68,7 @@ pub struct Settlement {
 pub async fn settle(
     conn: &mut PgConnection,
     settlements: &[Settlement],
-    ended: &[(TenantId, UserId)],
+    ended: &[Ended],
 ) -> Result<(), PgError> {
     if settlements.is_empty() && ended.is_empty() {
         return Ok(());
@@ -61,19 +77,29 @@ pub async fn settle(
     accounts.sort_unstable();
     accounts.dedup();
     let mut by_subject: BTreeMap<Subject, i32> = BTreeMap::new();
-    for (tenant, user) in ended {
-        *by_subject.entry(Subject::Tenant(*tenant)).or_default() += 1;
-        *by_subject.entry(Subject::User(*user)).or_default() += 1;
+    let mut by_window: BTreeMap<QuotaWindow, i32> = BTreeMap::new();
+    for task in ended {
+        for subject in [Subject::Tenant(task.tenant), Subject::User(task.user)] {
+            *by_subject.entry(subject).or_default() += 1;
+            if let Some(day) = task.gives_back {
+                *by_window.entry(QuotaWindow { subject, day }).or_default() += 1;
+            }
+        }
     }
     let (subject_kinds, subjects) = columns(by_subject.keys());
+    let (day_kinds, day_subjects, days) = quota::columns(by_window.keys());
     let changed = sqlx::query_scalar!(
-        r#"SELECT ledger_settle($1, $2, $3, $4, $5, $6) AS "changed!""#,
+        r#"SELECT ledger_settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS "changed!""#,
         &settlements.iter().map(|s| s.task.as_uuid()).collect::<Vec<_>>(),
         &settlements.iter().map(|s| s.kind.as_str().to_owned()).collect::<Vec<_>>(),
         &accounts,
         &subject_kinds,
         &subjects,
-        &by_subject.values().copied().collect::<Vec<_>>()
+        &by_subject.values().copied().collect::<Vec<_>>(),
+        &day_kinds,
+        &day_subjects,
+        &days,
+        &by_window.values().copied().collect::<Vec<_>>()
     )
     .fetch_one(conn)
     .await?;

@@ -1,5 +1,8 @@
 //! Why a verb is refused.
 
+use std::sync::Arc;
+
+use control::ControlError;
 use pg::PgError;
 
 /// A refused or failed verb. Nothing was changed, except perhaps after [`OperatorError::Unknown`].
@@ -33,6 +36,12 @@ pub enum OperatorError {
     /// PostgreSQL failed.
     #[error("the change cannot be made now")]
     Pg(#[source] PgError),
+    /// PostgreSQL failed, for this caller and others who asked at the same time.
+    #[error("it can't be looked up now")]
+    SharedPg(#[source] Arc<PgError>),
+    /// Redis failed.
+    #[error("it can't be seen now")]
+    Control(#[source] ControlError),
 }
 
 impl OperatorError {
@@ -42,10 +51,11 @@ impl OperatorError {
 
     /// Whether the same request may succeed a moment later.
     #[must_use]
-    pub const fn is_transient(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
-            Self::InProgress | Self::Unknown(_) => true,
+            Self::InProgress | Self::Unknown(_) | Self::Control(_) => true,
             Self::Pg(error) => error.is_transient(),
+            Self::SharedPg(error) => error.is_transient(),
             Self::Field { .. } | Self::NotFound | Self::Forbidden(_) | Self::Mismatch => false,
         }
     }
@@ -57,5 +67,17 @@ impl From<PgError> for OperatorError {
             PgError::CommitUnknown(_) => Self::Unknown(error),
             other => Self::Pg(other),
         }
+    }
+}
+
+impl From<Arc<PgError>> for OperatorError {
+    fn from(error: Arc<PgError>) -> Self {
+        Self::SharedPg(error)
+    }
+}
+
+impl From<ControlError> for OperatorError {
+    fn from(error: ControlError) -> Self {
+        Self::Control(error)
     }
 }

@@ -1,6 +1,6 @@
-//! What operators do by hand: tenants, users, keys, grants and limits.
+//! What operators do by hand: tenants, users, keys, grants and limits; and what they look at.
 //!
-//! Each verb is one transaction that makes the change through its owner, writes who did what into `operator_log`, and
+//! Each verb that changes something is one transaction that makes the change through its owner, writes who did what into `operator_log`, and
 //! reserves the caller's Idempotency-Key if there is one. So there is no change without its row, no row without its
 //! change, and a repeated request changes nothing. This crate owns `operator_log` and nothing else.
 
@@ -13,7 +13,9 @@ mod limits;
 mod list;
 mod log;
 mod once;
+mod queue;
 mod revoke_key;
+mod slots;
 
 use domain::{KeyId, UserId};
 use pg::PgPool;
@@ -25,6 +27,8 @@ pub use create_user::{NewUser, UserMade};
 pub use error::OperatorError;
 pub use grant::{GrantMade, NewGrant};
 pub use once::{Done, Once};
+pub use queue::{QueueSeen, look_at_queues};
+pub use slots::{PlaceSeen, SetSeen, SlotSeen, SlotSources, SlotsOf, SlotsSeen, look_at_slots};
 pub use tenancy::{
     KeyInfo, Page, Payer, Tenant, User,
     limit_rules::{Figure, LimitRule, RuleKey, RuleSubject},

@@ -91,6 +91,7 @@ fn described(rule: &LimitRule) -> Value {
         Figure::Bucket(bucket) => json!({ "bucket": bucket, "version": rule.version }),
         Figure::Window(window) => json!({ "window": window, "version": rule.version }),
         Figure::Count(count) => json!({ "count": count, "version": rule.version }),
+        Figure::Quota(count) => json!({ "count": count, "version": rule.version }),
     }
 }
 

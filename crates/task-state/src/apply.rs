@@ -10,7 +10,7 @@ use domain::{
     Credits, ErrorCode, TaskId, WorkerId,
     task::{Effect, Event, EventType, Stage, Step, TaskCredits, TaskState as State, transition},
 };
-use ledger::{Settlement, SettlementKind};
+use ledger::{Ended, Settlement, SettlementKind};
 use media::{AssetKind, NewAsset};
 use pg::{PgConnection, PgError};
 use uuid::Uuid;
@@ -329,7 +329,7 @@ async fn write_attempts(conn: &mut PgConnection, changes: &[Change]) -> Result<(
     PgError::expect_rows("move: attempts", touched.len(), updated.rows_affected())
 }
 
-/// What belongs to the last move of a task: the asset, the money, the open counts.
+/// What belongs to the last move of a task: the asset, the money, the open counts, the unit of its day.
 async fn write_ends(conn: &mut PgConnection, changes: &[Change]) -> Result<(), PgError> {
     let assets: Vec<NewAsset> = changes
         .iter()
@@ -353,7 +353,11 @@ async fn write_ends(conn: &mut PgConnection, changes: &[Change]) -> Result<(), P
     let ended: Vec<_> = changes
         .iter()
         .filter(|c| c.after.snapshot.status.is_terminal())
-        .map(|c| (c.after.snapshot.tenant_id, c.after.snapshot.user_id))
+        .map(|c| Ended {
+            tenant: c.after.snapshot.tenant_id,
+            user: c.after.snapshot.user_id,
+            gives_back: c.after.quota_day.filter(|_| !matches!(c.after.state, State::Succeeded { .. })),
+        })
         .collect();
     ledger::settle(conn, &settlements, &ended).await
 }

@@ -47,12 +47,38 @@ async fn money(conn: &mut PgConnection, found: &mut Vec<Violation>) -> Result<()
                 AND CASE c.subject_kind WHEN 'user' THEN t.user_id ELSE t.tenant_id END = c.subject_id
            GROUP BY c.subject_kind, c.subject_id, c.open HAVING c.open <> count(t.id)"#
     )
-    .fetch_all(conn)
+    .fetch_all(&mut *conn)
     .await?;
     found.extend(rows.into_iter().map(|r| Violation {
         rule: "open_count_is_counted",
         subject: format!("{} {}", r.subject_kind, r.subject_id),
         detail: format!("the count says {}, there are {}", r.open, r.counted),
+    }));
+    quotas(conn, found).await
+}
+
+/// What was used of a day is the tasks that took of it and did not give it back. Windows of long ago may be retired.
+async fn quotas(conn: &mut PgConnection, found: &mut Vec<Violation>) -> Result<(), PgError> {
+    let rows = sqlx::query!(
+        r#"WITH counted AS (
+               SELECT s.kind, s.id, t.quota_day, count(*) AS tasks
+               FROM generation_tasks t, LATERAL (VALUES ('user', t.user_id), ('tenant', t.tenant_id)) AS s (kind, id)
+               WHERE t.quota_day IS NOT NULL AND t.status NOT IN ('FAILED', 'CANCELED')
+               GROUP BY s.kind, s.id, t.quota_day)
+           SELECT coalesce(w.subject_kind, c.kind) AS "kind!", coalesce(w.subject_id, c.id) AS "id!",
+                  coalesce(w.starts_at, c.quota_day) AS "day!", coalesce(w.used, 0) AS "used!",
+                  coalesce(c.tasks, 0) AS "counted!"
+           FROM quota_windows w
+           FULL JOIN counted c ON c.kind = w.subject_kind AND c.id = w.subject_id AND c.quota_day = w.starts_at
+           WHERE coalesce(w.used, 0) <> coalesce(c.tasks, 0)
+             AND (w.used IS NOT NULL OR c.quota_day > aiv_now() - interval '30 days')"#
+    )
+    .fetch_all(conn)
+    .await?;
+    found.extend(rows.into_iter().map(|r| Violation {
+        rule: "quota_used_is_counted",
+        subject: format!("{} {}", r.kind, r.id),
+        detail: format!("the day that began at {}: used {}, counted {}", r.day, r.used, r.counted),
     }));
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use chrono::{DateTime, Utc};
 use domain::{AttemptRef, ModelName, ProviderAccountId, TaskId, TenantId, UserId};
 use pg::PgError;
 use uuid::Uuid;
@@ -26,7 +27,39 @@ pub struct LiveSlot {
     pub user: UserId,
 }
 
+/// What waits for a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// The model.
+    pub model: ModelName,
+    /// Queued tasks.
+    pub tasks: u64,
+    /// When the oldest of them was made.
+    pub oldest: DateTime<Utc>,
+}
+
 impl TaskState {
+    /// What waits for each model for which something does. For operators: it reads every live task.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn waiting(&self) -> Result<Vec<Waiting>, PgError> {
+        let rows = sqlx::query!(
+            r#"SELECT model, count(*) AS "tasks!", min(created_at) AS "oldest!" FROM generation_tasks
+               WHERE ended_at IS NULL AND status = 'QUEUED' GROUP BY model"#
+        )
+        .fetch_all(&self.shared.pool)
+        .await?;
+        rows.into_iter()
+            .map(|row| {
+                let bad =
+                    || PgError::BadRow { table: "generation_tasks", column: "model", id: row.model.clone() };
+                let model = row.model.parse().map_err(|_| bad())?;
+                Ok(Waiting { model, tasks: row.tasks.unsigned_abs(), oldest: row.oldest })
+            })
+            .collect()
+    }
+
     /// Queued tasks that were accepted before `created_before_ms` ago, a page at a time in key order: what the ready
     /// queue should hold. With a `model`, only that model's.
     ///

@@ -34,6 +34,8 @@ pub struct NewTask {
     pub priority: i16,
     /// W3C trace context of the request, carried to the scheduler.
     pub traceparent: Option<String>,
+    /// The first instant of the day of whose quota it takes a unit; none without a quota.
+    pub quota_day: Option<DateTime<Utc>>,
 }
 
 /// What a scheduler has to know of a task that was just made, to queue it without reading it again.
@@ -99,14 +101,15 @@ pub async fn create(
          task AS (
              INSERT INTO generation_tasks (id, tenant_id, user_id, project_id, account_id, model, price,
                                            submit_deadline_at, deadline_at, priority, status, version, created_at,
-                                           updated_at)
+                                           updated_at, quota_day)
              SELECT id, tenant_id, user_id, project_id, account_id, model, price, deadline_at, deadline_at, priority, $17,
-                    1, $20, $20
+                    1, $20, $20, quota_day
              FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::text[], $7::bigint[],
-                         $8::timestamptz[], $9::smallint[])
-                  AS t(id, tenant_id, user_id, project_id, account_id, model, price, deadline_at, priority))
+                         $8::timestamptz[], $9::smallint[], $37::timestamptz[])
+                  AS t(id, tenant_id, user_id, project_id, account_id, model, price, deadline_at, priority, quota_day))
          SELECT outbox_append($22::text[], $23, $24::text[], $25) AS "appended!",
-                ledger_write_admission($26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36) AS "changed!""#,
+                ledger_write_admission($26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36) AS "changed!",
+                ledger_charge_days($38, $39, $40, $41) AS "charged!""#,
         &ids,
         &tasks.iter().map(|t| t.tenant.as_uuid()).collect::<Vec<_>>(),
         &tasks.iter().map(|t| t.user.as_uuid()).collect::<Vec<_>>(),
@@ -142,12 +145,17 @@ pub async fn create(
         &hold.moved_amounts,
         &hold.kinds,
         &hold.subjects,
-        &hold.added
+        &hold.added,
+        &tasks.iter().map(|t| t.quota_day).collect::<Vec<_>>() as _,
+        &hold.day_kinds,
+        &hold.day_subjects,
+        &hold.days,
+        &hold.day_added
     )
     .fetch_one(conn)
     .await?;
     PgError::expect_rows("create: messages", tasks.len(), written.appended.unsigned_abs())?;
-    hold.check(&written.changed)
+    hold.check(&written.changed, written.charged)
 }
 
 /// The nudge to the schedulers. It names the task and its version; the reader loads everything else again.

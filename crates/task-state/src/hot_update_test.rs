@@ -75,10 +75,11 @@ async fn all_transitions_but_the_last_are_hot_updates() {
                 deadline_seconds: 60,
                 priority: 0,
                 traceparent: None,
+                quota_day: None,
             };
             let now = pg::now(conn).await?;
             let subjects = [Subject::Tenant(tenant), Subject::User(user)];
-            let mut admission = ledger::lock_admission(conn, &[], &subjects).await?;
+            let mut admission = ledger::lock_admission(conn, &[], &subjects, &[]).await?;
             admission.open.try_add((tenant, 1), (user, 1)).unwrap();
             create(conn, &[new], &admission, now).await?;
 

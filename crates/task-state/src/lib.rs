@@ -20,6 +20,7 @@ pub mod backlog;
 mod claim;
 mod create;
 mod events;
+mod holders;
 #[cfg(test)]
 mod hot_update_test;
 mod inbox;
@@ -39,9 +40,10 @@ use pg::PgPool;
 
 pub use advance::{Expect, Move, MoveDetail, MoveError, MoveOutcome};
 pub use attempts::{AttemptKey, AttemptOutcome, OpenAttempt, Ownership};
-pub use backlog::LiveSlot;
+pub use backlog::{LiveSlot, Waiting};
 pub use claim::{Claim, ClaimOutcome};
 pub use create::{NewTask, NewlyQueued, create};
+pub use holders::Holder;
 pub use inbox::{
     BODY_BYTES_KEPT, Called, IgnoredBecause, NewProviderEvent, ReceiveError, Received, retire::retire_events,
 };

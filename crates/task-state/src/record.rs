@@ -30,6 +30,8 @@ pub struct TaskRecord {
     pub cancel_requested_at: Option<DateTime<Utc>>,
     /// The W3C trace context of the request that made the task.
     pub traceparent: Option<String>,
+    /// The first instant of the day of whose quota it took a unit.
+    pub quota_day: Option<DateTime<Utc>>,
     /// PostgreSQL's instant when this was read.
     pub read_at: DateTime<Utc>,
 }
@@ -88,6 +90,7 @@ pub(crate) struct TaskRow {
     pub(crate) error_code: Option<String>,
     pub(crate) error_message: Option<String>,
     pub(crate) output_asset_id: Option<Uuid>,
+    pub(crate) quota_day: Option<DateTime<Utc>>,
     pub(crate) prompt: String,
     pub(crate) negative_prompt: Option<String>,
     pub(crate) duration_seconds: i32,
@@ -105,7 +108,7 @@ macro_rules! task_columns {
         "t.id, t.tenant_id, t.user_id, t.project_id, t.account_id, t.model, t.price, t.priority, t.status, t.version,
          t.attempt_no, t.tries, t.worker_id, t.fencing_token, t.provider_account_id, t.provider_task_id, t.created_at,
          t.updated_at, t.deadline_at, t.not_before, t.cancel_requested_at, t.ended_at, t.error_code, t.error_message,
-         t.output_asset_id, i.prompt, i.negative_prompt, i.duration_seconds, i.resolution, i.aspect_ratio, i.seed, i.tags,
+         t.output_asset_id, t.quota_day, i.prompt, i.negative_prompt, i.duration_seconds, i.resolution, i.aspect_ratio, i.seed, i.tags,
          i.traceparent, aiv_now() AS read_at"
     };
 }
@@ -120,7 +123,7 @@ macro_rules! task_rows {
                       t.version, t.attempt_no, t.tries, t.worker_id, t.fencing_token, t.provider_account_id,
                       t.provider_task_id, t.created_at, t.updated_at, t.deadline_at, t.not_before,
                       t.cancel_requested_at, t.ended_at, t.error_code, t.error_message, t.output_asset_id,
-                      i.prompt, i.negative_prompt, i.duration_seconds, i.resolution, i.aspect_ratio, i.seed, i.tags,
+                      t.quota_day, i.prompt, i.negative_prompt, i.duration_seconds, i.resolution, i.aspect_ratio, i.seed, i.tags,
                       i.traceparent,
                       aiv_now() AS "read_at!"
                FROM generation_tasks t JOIN generation_inputs i ON i.task_id = t.id "# + $rest
@@ -188,6 +191,7 @@ impl TryFrom<TaskRow> for TaskRecord {
             priority: row.priority,
             cancel_requested_at: row.cancel_requested_at,
             traceparent: row.traceparent,
+            quota_day: row.quota_day,
             read_at: row.read_at,
             snapshot: TaskSnapshot {
                 task_id: TaskId::from_uuid(row.id),

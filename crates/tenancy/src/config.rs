@@ -57,7 +57,7 @@ pub enum ConfigError {
     /// Who-is-who would be remembered for too long.
     #[error("cache_ms must be from 1 to 5000")]
     CacheTooLong,
-    /// A bucket or window lets nothing through, ever.
+    /// A bucket, window or day lets nothing through, ever.
     #[error("the limit of {0} never lets anything through")]
     DeadBucket(String),
 }
@@ -94,7 +94,8 @@ impl Tiers {
         for tier in config.tiers {
             let buckets = [tier.user.submit, tier.tenant.submit, tier.reads];
             let no_window = tier.expensive.is_some_and(|window| window.limit == 0 || window.window_ms == 0);
-            if no_window || buckets.iter().flatten().any(dead) {
+            let no_day = [tier.user.daily, tier.tenant.daily].contains(&Some(0));
+            if no_window || no_day || buckets.iter().flatten().any(dead) {
                 return Err(ConfigError::DeadBucket(tier.name));
             }
             if let Some(double) = by_name.insert(tier.name.clone(), Arc::new(tier)) {
@@ -171,5 +172,7 @@ mod tests {
         assert_eq!(dead, ConfigError::DeadBucket("free".to_owned()));
         let never = refused(|config| config.tiers[2].expensive = Some(Window { limit: 0, window_ms: 1 }));
         assert_eq!(never, ConfigError::DeadBucket("enterprise".to_owned()));
+        let never = refused(|config| config.tiers[1].tenant.daily = Some(0));
+        assert_eq!(never, ConfigError::DeadBucket("pro".to_owned()));
     }
 }

@@ -60,9 +60,13 @@ pub enum LimitName {
     QueuedUser,
     /// A tenant's tasks that wait besides.
     QueuedTenant,
+    /// A user's tasks that are accepted on one local day.
+    DailyUser,
+    /// A tenant's tasks that are accepted on one local day.
+    DailyTenant,
 }
 
-/// How much a limit allows; none of a bucket or window is unlimited.
+/// How much a limit allows; none of a bucket, window or quota is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Figure {
     /// A rate.
@@ -71,6 +75,8 @@ pub enum Figure {
     Window(Option<Window>),
     /// A number of tasks.
     Count(u32),
+    /// A number of tasks on one local day.
+    Quota(Option<u32>),
 }
 
 /// What names a rule: there is one for each, and a shadow beside it.
@@ -120,6 +126,7 @@ pub(crate) enum Form {
     Bucket,
     Window,
     Count,
+    Quota,
 }
 
 /// The largest number in a figure; far beyond any use, and safe in every calculation.
@@ -142,6 +149,7 @@ impl LimitName {
             | Self::Reads => Form::Bucket,
             Self::ExpensiveUser => Form::Window,
             Self::RunningUser | Self::RunningTenant | Self::QueuedUser | Self::QueuedTenant => Form::Count,
+            Self::DailyUser | Self::DailyTenant => Form::Quota,
         }
     }
 
@@ -149,9 +157,15 @@ impl LimitName {
     #[must_use]
     pub const fn scope(&self) -> LimitScope {
         match self {
-            Self::SubmitUser | Self::ExpensiveUser | Self::RunningUser | Self::QueuedUser => LimitScope::User,
+            Self::SubmitUser
+            | Self::ExpensiveUser
+            | Self::RunningUser
+            | Self::QueuedUser
+            | Self::DailyUser => LimitScope::User,
             Self::SubmitKey | Self::Reads => LimitScope::Key,
-            Self::SubmitTenant | Self::RunningTenant | Self::QueuedTenant => LimitScope::Tenant,
+            Self::SubmitTenant | Self::RunningTenant | Self::QueuedTenant | Self::DailyTenant => {
+                LimitScope::Tenant
+            }
             Self::SubmitEndpoint(_) => LimitScope::Endpoint,
             Self::SubmitModel(_) => LimitScope::Model,
         }
@@ -163,17 +177,35 @@ impl LimitName {
         match self.form() {
             Form::Bucket => "bucket",
             Form::Window => "window",
-            Form::Count => "count",
+            Form::Count | Form::Quota => "count",
         }
     }
 
-    /// The figure that takes it away; none for numbers of tasks, which always have an end.
+    /// The figure of so many tasks; whether that is its own form is seen when the rule is checked.
+    #[must_use]
+    pub const fn tasks(&self, count: u32) -> Figure {
+        match self.form() {
+            Form::Quota => Figure::Quota(Some(count)),
+            Form::Bucket | Form::Window | Form::Count => Figure::Count(count),
+        }
+    }
+
+    /// The figure that takes it away; none for numbers of tasks at once, which always have an end.
     #[must_use]
     pub const fn unlimited(&self) -> Option<Figure> {
         match self.form() {
             Form::Bucket => Some(Figure::Bucket(None)),
             Form::Window => Some(Figure::Window(None)),
+            Form::Quota => Some(Figure::Quota(None)),
             Form::Count => None,
+        }
+    }
+
+    /// The least number of tasks that it can be.
+    const fn least(&self) -> u32 {
+        match self {
+            Self::RunningUser | Self::RunningTenant | Self::DailyUser | Self::DailyTenant => 1,
+            _ => 0,
         }
     }
 
@@ -207,8 +239,11 @@ impl RuleKey {
         match (self.limit.form(), figure) {
             (Form::Bucket, Figure::Bucket(bucket)) => check_bucket(bucket.as_ref())?,
             (Form::Window, Figure::Window(window)) => check_window(window.as_ref())?,
-            (Form::Count, Figure::Count(count)) => check_count(&self.limit, *count)?,
-            (Form::Bucket | Form::Window | Form::Count, _) => {
+            (Form::Count, Figure::Count(count)) => check_count(*count, self.limit.least())?,
+            (Form::Quota, Figure::Quota(quota)) => {
+                quota.map_or(Ok(()), |count| check_count(count, self.limit.least()))?
+            }
+            (Form::Bucket | Form::Window | Form::Count | Form::Quota, _) => {
                 return fault(self.limit.member(), "required", "is the form that this limit has");
             }
         }
@@ -216,7 +251,7 @@ impl RuleKey {
             return Ok(());
         }
         match figure {
-            Figure::Count(_) => fault(
+            Figure::Count(_) | Figure::Quota(_) => fault(
                 "shadow",
                 "not_supported",
                 "is for rates and windows: tasks are counted in one place only",
@@ -259,18 +294,13 @@ fn check_window(window: Option<&Window>) -> Result<(), RuleFault> {
     Ok(())
 }
 
-fn check_count(limit: &LimitName, count: u32) -> Result<(), RuleFault> {
-    let runs = matches!(limit, LimitName::RunningUser | LimitName::RunningTenant);
-    if runs && count == 0 {
-        let message = "must be at least 1, or nothing would ever run";
-        return Err(RuleFault { field: "count", code: "out_of_range", message });
+fn check_count(count: u32, least: u32) -> Result<(), RuleFault> {
+    let range = |message| Err(RuleFault { field: "count", code: "out_of_range", message });
+    if count < least {
+        return range("must be at least 1, or nothing would ever run");
     }
     if count > FIGURE_MAX {
-        return Err(RuleFault {
-            field: "count",
-            code: "out_of_range",
-            message: "must be at most 1000000000",
-        });
+        return range("must be at most 1000000000");
     }
     Ok(())
 }
@@ -312,6 +342,8 @@ impl fmt::Display for LimitName {
             Self::RunningTenant => "running-tenant",
             Self::QueuedUser => "queued-user",
             Self::QueuedTenant => "queued-tenant",
+            Self::DailyUser => "daily-user",
+            Self::DailyTenant => "daily-tenant",
         };
         f.write_str(name)
     }
@@ -338,6 +370,8 @@ impl FromStr for LimitName {
                 "running-tenant" => Self::RunningTenant,
                 "queued-user" => Self::QueuedUser,
                 "queued-tenant" => Self::QueuedTenant,
+                "daily-user" => Self::DailyUser,
+                "daily-tenant" => Self::DailyTenant,
                 _ => return Err(NoSuchRule),
             },
         })

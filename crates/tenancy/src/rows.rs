@@ -2,10 +2,10 @@
 
 use std::{collections::HashMap, fmt::Display, sync::Arc};
 
-use domain::{AccountId, ProjectId, Scopes, TenantId, UserId, limits::Tier, principal::Role};
+use domain::{AccountId, ProjectId, Scopes, TenantId, TimeZone, UserId, limits::Tier, principal::Role};
 use pg::PgError;
 
-use crate::{Payer, Tenancy, session::Profile};
+use crate::{Payer, Tenancy, find_tenant, session::Profile};
 
 /// The scopes of a key or token.
 pub(crate) fn parse_scopes(
@@ -31,6 +31,14 @@ pub(crate) fn parse_role(project: ProjectId, text: &str) -> Result<Role, PgError
     })
 }
 
+/// A tenant's time zone. One that this program does not know keeps nobody out: a later release may have written it.
+fn parse_time_zone(text: &str) -> TimeZone {
+    text.parse().unwrap_or_else(|_| {
+        tracing::warn!(time_zone = text, "a tenant's time zone is not known; UTC applies");
+        TimeZone::UTC
+    })
+}
+
 impl Tenancy {
     /// The limits of a user, and the weight of their tenant, as of at most five seconds ago; none for an unknown user.
     ///
@@ -41,6 +49,21 @@ impl Tenancy {
         let book = self.caches.rules.get().await?;
         let tier = self.tiers.of_tenant(&profile.tier);
         Ok(Some(book.of(&self.tiers, tier, profile.tenant, None).0))
+    }
+
+    /// The limits of a tenant; none for an unknown one.
+    ///
+    /// # Errors
+    /// When PostgreSQL cannot be asked.
+    pub async fn tier_of_tenant(&self, tenant: TenantId) -> Result<Option<Arc<Tier>>, Arc<PgError>> {
+        let found = async {
+            let mut conn = self.pool.acquire().await?;
+            find_tenant(&mut conn, tenant).await
+        };
+        let Some(found) = found.await.map_err(Arc::new)? else { return Ok(None) };
+        let book = self.caches.rules.get().await?;
+        let tier = self.tiers.of_tenant(&found.tier);
+        Ok(Some(book.of(&self.tiers, tier, tenant, None).0))
     }
 
     /// The user with tenant and memberships, as of at most five seconds ago.
@@ -101,7 +124,7 @@ impl Tenancy {
             tenant: TenantId::from_uuid(row.tenant_id),
             tenant_name: row.tenant_name,
             tier: row.tier,
-            time_zone: row.time_zone,
+            time_zone: parse_time_zone(&row.time_zone),
             payer,
             account: AccountId::from_uuid(account),
             memberships: Arc::new(memberships),

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use domain::{AccountId, Principal, ProjectId, TenantId, UserId, limits::Tier, principal::Role};
+use domain::{AccountId, Principal, ProjectId, TenantId, TimeZone, UserId, limits::Tier, principal::Role};
 
 use crate::{Payer, limit_rules::CallerRules};
 
@@ -36,8 +36,8 @@ pub struct Profile {
     pub tenant_name: String,
     /// The name of the tenant's tier.
     pub tier: String,
-    /// The tenant's time zone.
-    pub time_zone: String,
+    /// The tenant's time zone, in which its days begin and end.
+    pub time_zone: TimeZone,
     /// Who pays for the user's tasks.
     pub payer: Payer,
     /// The account that pays: the user's or the tenant's.

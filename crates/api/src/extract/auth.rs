@@ -6,7 +6,7 @@ use axum::extract::FromRequestParts;
 use control::{Admission, InflowCharge, InflowCheck, InflowKey, InflowLimit, IpCharge};
 use domain::{
     Scope, TokenId,
-    limits::{LimitScope, Window},
+    limits::{LimitScope, Reset, Window},
     principal::Credential,
 };
 use http::{HeaderMap, HeaderName, header, request::Parts};
@@ -164,7 +164,7 @@ async fn count_write(
                 scope: LimitScope::Ip,
                 policy: "ip".into(),
                 limit: ip.limit.into(),
-                reset: Some(window),
+                reset: Some(Reset::In(window)),
             }))
         }
         (
@@ -172,7 +172,7 @@ async fn count_write(
             _,
             Some(window),
         ) => {
-            let reset = states.first().map(|state| Duration::from_millis(state.reset_ms));
+            let reset = states.first().map(|state| Reset::In(Duration::from_millis(state.reset_ms)));
             Err(too_many("This key has minted too many tokens.", retry_after_ms).refused_by(RefusedBy {
                 scope: LimitScope::Key,
                 policy: MINTING.into(),

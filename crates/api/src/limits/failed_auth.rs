@@ -10,7 +10,7 @@ use std::{
 };
 
 use control::{Control, FailedAuthLimit, FailedAuthWindow};
-use domain::limits::LimitScope;
+use domain::limits::{LimitScope, Reset};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter, clock::Clock as _, clock::DefaultClock};
 
 use crate::{
@@ -88,7 +88,7 @@ impl Counted {
                 scope: LimitScope::Ip,
                 policy: POLICY.into(),
                 limit: self.limit.limit.into(),
-                reset: Some(Duration::from_millis(self.limit.window_ms.into())),
+                reset: Some(Reset::In(Duration::from_millis(self.limit.window_ms.into()))),
             })
     }
 }

@@ -14,7 +14,7 @@ use axum::{
     body::Body,
     response::{IntoResponse, Response},
 };
-use domain::limits::{Bucket, LimitScope};
+use domain::limits::{Bucket, LimitScope, Reset};
 use governor::middleware::NoOpMiddleware;
 use http::{HeaderMap, Method, Request};
 use ipnet::IpNet;
@@ -129,7 +129,7 @@ fn refusal(error: &GovernorError, bucket: Bucket) -> Response {
             scope: LimitScope::Ip,
             policy: "ip".into(),
             limit: bucket.capacity.into(),
-            reset: Some(bucket.window()),
+            reset: Some(Reset::In(bucket.window())),
         })
         .with_limits(&LimitLines(vec![line]))
         .into_response()

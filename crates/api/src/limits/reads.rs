@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use domain::{
-    limits::{Bucket, LimitScope},
+    limits::{Bucket, LimitScope, Reset},
     principal::Credential,
 };
 use governor::{
@@ -116,7 +116,7 @@ fn refusal(bucket: Bucket, wait: Duration) -> Problem {
             scope: LimitScope::Key,
             policy: POLICY.into(),
             limit: bucket.capacity.into(),
-            reset: Some(bucket.window()),
+            reset: Some(Reset::In(bucket.window())),
         })
         .with_limits(&lines(bucket, 0))
 }

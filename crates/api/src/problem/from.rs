@@ -1,6 +1,6 @@
 //! From the errors of the owners to problems: the one place where a domain's refusal becomes a status.
 
-use domain::limits::LimitScope;
+use domain::limits::{LimitScope, Reset};
 use generation::{LimitState, SubmitError};
 use operator::OperatorError;
 use tenancy::{
@@ -84,7 +84,10 @@ impl From<OperatorError> for Problem {
                 "It is not known whether this was done. Send it again with the same Idempotency-Key.",
             )
             .because(error),
-            OperatorError::Pg(_) => store_problem!(error),
+            OperatorError::Pg(_) | OperatorError::SharedPg(_) => store_problem!(error),
+            OperatorError::Control(_) => {
+                Self::unavailable("What Redis knows can't be read at the moment.").because(error)
+            }
         }
     }
 }
@@ -155,6 +158,12 @@ pub(crate) fn submit_problem(error: SubmitError) -> Problem {
                     reset: None,
                 })
         }
+        SubmitError::QuotaExceeded { by, resets_at, limits } => Problem::new(
+            Code::QuotaExceeded,
+            "As many tasks were accepted today as may be. Tasks that fail or are cancelled give theirs back.",
+        )
+        .refused_by(RefusedBy { reset: Some(Reset::At(*resets_at)), ..refused_by(by) })
+        .with_limits(&LimitLines::from(limits.as_slice())),
         SubmitError::Concurrency { scope, open, limit, .. } => {
             let policy = if *scope == LimitScope::Tenant { "running-tenant" } else { "running-user" };
             let detail =
@@ -182,7 +191,8 @@ pub(crate) fn submit_problem(error: SubmitError) -> Problem {
 }
 
 fn refused_by(by: &LimitState) -> RefusedBy {
-    RefusedBy { scope: by.scope, policy: by.policy.into(), limit: by.limit.into(), reset: Some(by.reset) }
+    let reset = Some(Reset::In(by.reset));
+    RefusedBy { scope: by.scope, policy: by.policy.into(), limit: by.limit.into(), reset }
 }
 
 fn capitalized(sentence: &str) -> String {

@@ -5,6 +5,8 @@ pub(crate) mod create_key;
 pub(crate) mod create_tenant;
 pub(crate) mod create_user;
 pub(crate) mod list_limits;
+pub(crate) mod list_queues;
+pub(crate) mod list_slots;
 pub(crate) mod list_tenants;
 pub(crate) mod list_users;
 pub(crate) mod put_limit;

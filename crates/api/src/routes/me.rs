@@ -3,18 +3,19 @@
 use axum::{extract::State, response::Response};
 use domain::{
     Scope, TenantId, UserId,
-    limits::{Bucket, SubjectLimits, Window},
+    limits::{Bucket, LimitScope, SubjectLimits, Window},
 };
 use serde::Serialize;
+use tenancy::Session;
 use utoipa::ToSchema;
 
 use crate::{
     extract::{NoParams, Reader},
     openapi::ReadProblems,
-    problem::Problem,
+    problem::{Problem, from::store_problem},
     routes::credits::{CreditsView, balance},
     state::ApiState,
-    view::json,
+    view::{Millis, json},
 };
 
 /// Who the credential speaks for.
@@ -42,6 +43,8 @@ struct MeView<'a> {
     tier: &'a str,
     /// What the tier allows.
     limits: LimitsView,
+    /// What has been used of the daily quotas.
+    quota: QuotaView,
     /// The account that pays for this user's tasks.
     credits: CreditsView,
 }
@@ -72,6 +75,31 @@ struct SubjectLimitsView {
     running: u32,
     /// Tasks that wait besides.
     queued: u32,
+    /// Tasks that are accepted on one day of the tenant's time zone.
+    daily: Option<u32>,
+}
+
+/// What has been used of the daily quotas. Null is unlimited.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = Quota)]
+struct QuotaView {
+    /// By this user.
+    user: Option<DayView>,
+    /// By all users of the tenant together.
+    tenant: Option<DayView>,
+}
+
+/// How a daily quota stands.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = QuotaDay)]
+struct DayView {
+    /// Tasks that were accepted today and neither failed nor were canceled.
+    used: u32,
+    /// The most.
+    limit: u32,
+    /// When the next day begins in the tenant's time zone.
+    #[schema(value_type = String, format = DateTime)]
+    reset: Millis,
 }
 
 /// A token bucket.
@@ -110,7 +138,8 @@ impl From<Bucket> for BucketView {
 
 impl From<SubjectLimits> for SubjectLimitsView {
     fn from(limits: SubjectLimits) -> Self {
-        Self { submit: limits.submit.map(Into::into), running: limits.running, queued: limits.queued }
+        let SubjectLimits { submit, running, queued, daily } = limits;
+        Self { submit: submit.map(Into::into), running, queued, daily }
     }
 }
 
@@ -134,7 +163,7 @@ pub(crate) async fn get_me(
         external_id: profile.external_id.as_deref(),
         tenant_id: principal.tenant,
         tenant_name: &profile.tenant_name,
-        time_zone: &profile.time_zone,
+        time_zone: profile.time_zone.name(),
         scopes: principal.scopes.iter().collect(),
         tier: &tier.name,
         limits: LimitsView {
@@ -144,6 +173,28 @@ pub(crate) async fn get_me(
             expensive: tier.expensive.map(Into::into),
             reads: tier.reads.map(Into::into),
         },
+        quota: quota(&state, &session).await?,
         credits: balance(&state, &session).await?,
     }))
+}
+
+/// How the daily quotas of the session stand.
+async fn quota(state: &ApiState, session: &Session) -> Result<QuotaView, Problem> {
+    let (principal, tier) = (&session.principal, &session.tier);
+    let (tenant, user) = ((principal.tenant, tier.tenant.daily), (principal.user, tier.user.daily));
+    let found = {
+        let _turn = state.store().pass().await?;
+        let found = state.ledger().quota(session.profile.time_zone, tenant, user).await;
+        found.map_err(|error| store_problem!(error))?
+    };
+    let mut view = QuotaView::default();
+    for (day, standing) in found.into_iter().flat_map(|(day, all)| all.into_iter().map(move |one| (day, one)))
+    {
+        let day = DayView { used: standing.used, limit: standing.limit, reset: Millis(day.ends_at) };
+        match standing.scope {
+            LimitScope::Tenant => view.tenant = Some(day),
+            _ => view.user = Some(day),
+        }
+    }
+    Ok(view)
 }

@@ -9,6 +9,7 @@ use std::{
 use api::{ApiConfig, ApiParts, ApiState, HealthSource, health::AlwaysWell};
 use axum::{Router, body::Body, extract::ConnectInfo};
 use catalogue::{Catalogue, CatalogueConfig};
+use chrono::{DateTime, Utc};
 use control::{Control, ControlConfig};
 use domain::{
     Credits, Scope, TaskId, TenantId, UserId, WorkerId,
@@ -37,6 +38,8 @@ const CLIP: &[u8] = include_bytes!("../../../mock-provider/assets/clip.mp4");
 pub(crate) struct Setup {
     pub(crate) config: ApiConfig,
     pub(crate) clock: SharedClock,
+    /// Where PostgreSQL stands in time; at the present unless given.
+    pub(crate) now: Option<DateTime<Utc>>,
     pub(crate) demo_key: bool,
     pub(crate) health: Arc<dyn HealthSource>,
     /// False: nothing listens where Redis should be.
@@ -50,6 +53,7 @@ impl Default for Setup {
         Self {
             config: ApiConfig::default(),
             clock: Arc::new(SystemClock),
+            now: None,
             demo_key: false,
             health: Arc::new(AlwaysWell),
             redis: true,
@@ -124,9 +128,10 @@ impl Api {
     pub(crate) async fn with(setup: Setup) -> Self {
         let (db, redis) = (TestDb::new().await, TestRedis::new());
         let storage = tempfile::tempdir().unwrap();
-        let pool = match setup.connections {
-            Some(most) => small_pool(&db, most).await,
-            None => db.pool.clone(),
+        let pool = match (setup.connections, setup.now) {
+            (Some(most), _) => small_pool(&db, most).await,
+            (None, Some(instant)) => db.pool_at(instant),
+            (None, None) => db.pool.clone(),
         };
         let redis_url = if setup.redis { redis.url.clone() } else { "redis://127.0.0.1:1".to_owned() };
         // A busy machine may be slow to answer; where nothing answers at all, there is nothing to wait for.

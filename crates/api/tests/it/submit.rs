@@ -113,9 +113,9 @@ async fn an_expensive_model_is_counted_one_by_one() {
     for left in [2, 1, 0] {
         let answer = api.post("/generations", &someone.key, &dear).await;
         assert_eq!(answer.status, StatusCode::ACCEPTED);
-        assert!(answer.header("ratelimit-policy").unwrap().ends_with(", \"expensive-user\";q=3;w=600"));
+        assert!(answer.header("ratelimit-policy").unwrap().contains(", \"expensive-user\";q=3;w=600"));
         let line = format!(", \"expensive-user\";r={left};t=600");
-        assert!(answer.header("ratelimit").unwrap().ends_with(&line), "{:?}", answer.header("ratelimit"));
+        assert!(answer.header("ratelimit").unwrap().contains(&line), "{:?}", answer.header("ratelimit"));
     }
     let foretold = api.post("/generations?dry_run=true", &someone.key, &dear).await.json();
     let refused = api.post("/generations", &someone.key, &dear).await;

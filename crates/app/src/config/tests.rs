@@ -248,6 +248,7 @@ fn the_settings_for_measurements_limit_nothing() {
     let config = Config::load(Some(&shipped("bench.toml")), environment(&[]), Needs::All).unwrap();
     let enterprise = &config.tiers["enterprise"];
     assert_eq!((enterprise.user.submit, enterprise.tenant.submit, enterprise.reads), (None, None, None));
+    assert_eq!((enterprise.user.daily, enterprise.tenant.daily), (None, None));
     assert_eq!((config.api.ip, config.api.ip_window, config.api.failed_auth), (None, None, None));
     let account = &config.to_catalogue().accounts[0];
     assert_eq!((account.slots, account.submits), (1_024, None));

@@ -40,6 +40,7 @@ pub(crate) async fn run(stores: Stores, shutdown: CancellationToken) {
 async fn round(stores: &Stores) {
     report("tenancy", retire(stores, async |conn| tenancy::retire(conn, BATCH).await).await);
     report("task-state", retire(stores, async |conn| task_state::retire_events(conn, BATCH).await).await);
+    report("ledger", retire(stores, async |conn| ledger::retire_windows(conn, BATCH).await).await);
     report("outbox", retire(stores, async |conn| outbox::retire(conn, BATCH).await).await);
     match stores.media.sweep(STALE_FILE).await {
         Ok(0) => {}
@@ -93,11 +94,17 @@ mod tests {
         for (hours, count) in [(25, 2_500), (23, 3)] {
             sqlx::query(insert).bind(hours).bind(count).execute(&test.db.pool).await.unwrap();
         }
+        let windows = "INSERT INTO quota_windows (subject_kind, subject_id, starts_at, used)
+                       SELECT 'user', gen_random_uuid(), aiv_now() - make_interval(days => n), 1
+                       FROM generate_series(35, 44) AS n";
+        sqlx::query(windows).execute(&test.db.pool).await.unwrap();
         round(&test.stores).await;
-        let left: i64 = sqlx::query_scalar("SELECT count(*) FROM idempotency_keys")
-            .fetch_one(&test.db.pool)
-            .await
-            .unwrap();
-        assert_eq!(left, 3);
+        let left: (i64, i64) = sqlx::query_as(
+            "SELECT (SELECT count(*) FROM idempotency_keys), (SELECT count(*) FROM quota_windows)",
+        )
+        .fetch_one(&test.db.pool)
+        .await
+        .unwrap();
+        assert_eq!(left, (3, 5));
     }
 }

@@ -2,7 +2,7 @@
 
 use domain::AttemptRef;
 
-use crate::{Control, ControlError, Sent, SlotMember, SlotRef, SlotSet, instance::command};
+use crate::{Control, ControlError, Sent, SlotMember, SlotRef, SlotSet, SlotTag, instance::command};
 
 impl Control {
     /// The members of each set, those nobody vouches for any more included.
@@ -16,6 +16,15 @@ impl Control {
             .map(|set| command("ZRANGE").arg(self.keys().slots(set)).arg(0).arg(-1).arg("WITHSCORES"));
         let answers: Vec<Vec<(String, f64)>> = self.0.control.calls_as(calls.collect()).await?;
         Ok(answers.into_iter().map(|members| read(members, now_ms)).collect())
+    }
+
+    /// Whether each tag is known to be complete.
+    ///
+    /// # Errors
+    /// When control cannot be reached.
+    pub async fn slots_ready(&self, tags: &[SlotTag]) -> Result<Vec<bool>, ControlError> {
+        let calls = tags.iter().map(|tag| command("EXISTS").arg(self.keys().slots_ready(tag)));
+        self.0.control.calls_as(calls.collect()).await
     }
 
     /// Removes attempts that are over, by the database, from all four sets. Returns how many sets had one.

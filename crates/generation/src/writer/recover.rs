@@ -94,8 +94,10 @@ impl Writer {
     /// The task exists although its commit was not heard of.
     fn landed(&self, waiting: Waiting, record: &TaskRecord) {
         let body = answer::found(&record.snapshot, waiting.element.request.deadline_seconds);
-        let queued = waiting.element.new_task().queued(record.snapshot.created_at);
-        self.answer(vec![waiting], vec![Verdict::Accepted { body, queued }]);
+        let made_at = record.snapshot.created_at;
+        let queued = waiting.element.new_task(made_at).queued(made_at);
+        // What is left of the day since is not known here.
+        self.answer(vec![waiting], vec![Verdict::Accepted { body, queued, quotas: Vec::new() }]);
     }
 
     /// One element in a transaction of its own.
@@ -261,7 +263,7 @@ mod tests {
         let (ada, bob) = (world.user(100).await, world.user(100).await);
         let mut holder = world.db.pool.acquire().await.unwrap();
         let mut transaction = holder.begin().await.unwrap();
-        ledger::lock_admission(&mut transaction, &[ada.principal.account], &[]).await.unwrap();
+        ledger::lock_admission(&mut transaction, &[ada.principal.account], &[], &[]).await.unwrap();
 
         let blocked = process.submit(&ada, process.request("a cat", 1), Some("K"));
         let free = async {
@@ -283,7 +285,7 @@ mod tests {
         let ada = world.user(100).await;
         let mut holder = world.db.pool.acquire().await.unwrap();
         let mut transaction = holder.begin().await.unwrap();
-        ledger::lock_admission(&mut transaction, &[ada.principal.account], &[]).await.unwrap();
+        ledger::lock_admission(&mut transaction, &[ada.principal.account], &[], &[]).await.unwrap();
         let submits = (0..5).map(|_| process.submit(&ada, process.request("a cat", 1), None));
         for outcome in join_all(submits).await {
             assert_eq!(outcome, Err(SubmitError::UNAVAILABLE));

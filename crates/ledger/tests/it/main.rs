@@ -1,9 +1,11 @@
 //! The ledger against a real PostgreSQL: races, repetition, and the audit that must notice tampering.
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
+mod quota;
+
 use domain::{AccountId, Credits, GrantId, TaskId, TenantId, UserId};
 use ledger::{
-    AccountOwner, Balance, GrantOutcome, Ledger, NewGrant, Settlement, SettlementKind, Subject,
+    AccountOwner, Balance, Ended, GrantOutcome, Ledger, NewGrant, Settlement, SettlementKind, Subject,
     grant::GrantError, lock_admission, open_account, settle,
 };
 use pg::{PgError, PgPool};
@@ -45,10 +47,14 @@ async fn funded(pool: &PgPool, grants: &[(i64, i32)]) -> AccountId {
 }
 
 /// Writes what was decided, as the owner of the tasks does in the statement that makes them.
-async fn write_admission(conn: &mut pg::PgConnection, admission: &ledger::Admission) -> Result<(), PgError> {
+pub(crate) async fn write_admission(
+    conn: &mut pg::PgConnection,
+    admission: &ledger::Admission,
+) -> Result<(), PgError> {
     let to = admission.columns();
-    let changed = sqlx::query_scalar!(
-        r#"SELECT ledger_write_admission($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS "changed!""#,
+    let written = sqlx::query!(
+        r#"SELECT ledger_write_admission($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS "changed!",
+                  ledger_charge_days($12, $13, $14, $15) AS "charged!""#,
         &to.accounts,
         &to.account_sums,
         &to.grants,
@@ -59,18 +65,22 @@ async fn write_admission(conn: &mut pg::PgConnection, admission: &ledger::Admiss
         &to.moved_amounts,
         &to.kinds,
         &to.subjects,
-        &to.added
+        &to.added,
+        &to.day_kinds,
+        &to.day_subjects,
+        &to.days,
+        &to.day_added
     )
     .fetch_one(conn)
     .await?;
-    to.check(&changed)
+    to.check(&written.changed, written.charged)
 }
 
 /// One hold in a transaction of its own; false when the credits do not suffice.
 async fn hold(pool: &PgPool, account: AccountId, task: TaskId, amount: i64) -> bool {
     pg::transact(pool, move |conn| {
         Box::pin(async move {
-            let mut admission = lock_admission(conn, &[account], &[]).await?;
+            let mut admission = lock_admission(conn, &[account], &[], &[]).await?;
             let held = admission.funds.try_hold(account, task, credits(amount)).is_ok();
             write_admission(conn, &admission).await?;
             Ok::<_, PgError>(held)
@@ -166,7 +176,7 @@ async fn a_second_hold_for_one_task_is_refused_whole() {
     assert!(hold(&db.pool, account, task, 10).await);
     let again = pg::transact(&db.pool, move |conn| {
         Box::pin(async move {
-            let mut admission = lock_admission(conn, &[account], &[]).await?;
+            let mut admission = lock_admission(conn, &[account], &[], &[]).await?;
             admission.funds.try_hold(account, task, credits(10)).unwrap();
             write_admission(conn, &admission).await
         })
@@ -204,7 +214,7 @@ async fn open_counts_are_exact_under_races_and_never_negative() {
             pg::transact(&pool, move |conn| {
                 Box::pin(async move {
                     let subjects = [Subject::Tenant(tenant), Subject::User(user)];
-                    let mut admission = lock_admission(conn, &[], &subjects).await?;
+                    let mut admission = lock_admission(conn, &[], &subjects, &[]).await?;
                     let fits = admission.open.try_add((tenant, 100), (user, 6)).is_ok();
                     write_admission(conn, &admission).await?;
                     Ok::<_, PgError>(fits)
@@ -219,7 +229,8 @@ async fn open_counts_are_exact_under_races_and_never_negative() {
     assert_eq!(admitted, 6);
     let end = |times: usize| {
         pg::transact(&db.pool, move |conn| {
-            Box::pin(async move { settle(conn, &[], &vec![(tenant, user); times]).await })
+            let ended = Ended { tenant, user, gives_back: None };
+            Box::pin(async move { settle(conn, &[], &vec![ended; times]).await })
         })
     };
     end(6).await.unwrap();

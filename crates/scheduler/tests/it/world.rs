@@ -411,7 +411,7 @@ impl World {
             Box::pin(async move {
                 let now = pg::now(conn).await?;
                 let subjects = [Subject::Tenant(tenant), Subject::User(user)];
-                let mut admission = ledger::lock_admission(conn, &[account], &subjects).await?;
+                let mut admission = ledger::lock_admission(conn, &[account], &subjects, &[]).await?;
                 for task in &tasks {
                     admission.funds.try_hold(account, task.task, task.price).unwrap();
                     admission.open.try_add((tenant, u32::MAX), (user, u32::MAX)).unwrap();
@@ -466,6 +466,7 @@ impl World {
             deadline_seconds: order.deadline_seconds,
             priority: 0,
             traceparent: None,
+            quota_day: None,
         }
     }
 

@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use control::{Control, ControlConfig};
 use domain::{
-    AccountId, AttemptRef, Credits, GrantId, ModelName, ProviderAccountId, TaskId, TenantId, UserId,
-    WorkerId,
+    AccountId, AttemptRef, Credits, GrantId, LocalDay, ModelName, ProviderAccountId, TaskId, TenantId,
+    UserId, WorkerId,
     task::{Attempt, Event, Inputs, JobHandle, Seen},
 };
-use ledger::{AccountOwner, Balance, Ledger, NewGrant, Subject, grant::GrantError};
+use ledger::{AccountOwner, Balance, DailyQuota, Ledger, NewGrant, Subject, grant::GrantError};
 use pg::{PgError, Violation};
 use task_state::{
     Claim, ClaimOutcome, Move, MoveOutcome, NewTask, TaskRecord, TaskState, TaskStateConfig, create,
@@ -70,17 +70,30 @@ impl Harness {
 
     /// Tasks with their holds and open counts, in one transaction.
     pub(crate) async fn submit(&self, count: usize) -> Vec<TaskId> {
+        self.submit_on(None, count).await
+    }
+
+    /// The same on a day of whose quota each task takes a unit.
+    pub(crate) async fn submit_on(&self, day: Option<LocalDay>, count: usize) -> Vec<TaskId> {
         let (tenant, user, account) = (self.tenant, self.user, self.account);
-        let tasks: Vec<NewTask> = (0..count).map(|_| new_task(tenant, user, account)).collect();
+        let quota = day.map(|day| DailyQuota { day, tenant: (tenant, Some(100)), user: (user, Some(10)) });
+        let quota_day = day.map(|day| day.starts_at);
+        let tasks: Vec<NewTask> =
+            (0..count).map(|_| NewTask { quota_day, ..new_task(tenant, user, account) }).collect();
         let ids = tasks.iter().map(|t| t.task).collect();
         pg::transact(&self.db.pool, move |conn| {
             Box::pin(async move {
                 let now = pg::now(conn).await?;
                 let subjects = [Subject::Tenant(tenant), Subject::User(user)];
-                let mut admission = ledger::lock_admission(conn, &[account], &subjects).await?;
+                let mut admission =
+                    ledger::lock_admission(conn, &[account], &subjects, quota.as_slice()).await?;
                 for task in &tasks {
                     admission.funds.try_hold(account, task.task, task.price).unwrap();
                     admission.open.try_add((tenant, u32::MAX), (user, u32::MAX)).unwrap();
+                    if let Some(quota) = &quota {
+                        admission.quota.check(quota).unwrap();
+                        admission.quota.add(quota);
+                    }
                 }
                 create(conn, &tasks, &admission, now).await
             })
@@ -193,5 +206,6 @@ fn new_task(tenant: TenantId, user: UserId, account: AccountId) -> NewTask {
         deadline_seconds: 1_800,
         priority: 0,
         traceparent: None,
+        quota_day: None,
     }
 }

@@ -2,13 +2,23 @@
 //! meanwhile is never overlooked.
 
 use domain::{
-    AssetId, TaskStatus,
+    AssetId, FailureClass, TaskStatus, TimeZone,
     task::{Event, EventType, Refusal, Seen, TaskState as State},
 };
 use media::{Published, StorageKey};
 use task_state::{AttemptKey, Expect, Move, MoveDetail, MoveOutcome, TakenOver};
 
 use crate::harness::{Harness, PRICE, attempt_ref, expect_moved, observed, worker};
+
+fn published(asset: AssetId) -> Published {
+    Published {
+        asset,
+        storage_key: StorageKey::parse(&format!("outputs/00/{asset}.mp4")).unwrap(),
+        content_type: "video/mp4",
+        size_bytes: 1,
+        sha256: [0; 32],
+    }
+}
 
 #[tokio::test]
 async fn what_the_short_way_answers_is_what_lies_in_the_store() {
@@ -17,13 +27,7 @@ async fn what_the_short_way_answers_is_what_lies_in_the_store() {
     let (mut known, attempt) = h.claim(task, 1).await;
     let asset = AssetId::generate();
     for event in [observed(Seen::Accepted), observed(Seen::Finished), Event::OutputPublished { asset }] {
-        let published = matches!(event, Event::OutputPublished { .. }).then(|| Published {
-            asset,
-            storage_key: StorageKey::parse("outputs/00/x.mp4").unwrap(),
-            content_type: "video/mp4",
-            size_bytes: 1,
-            sha256: [0; 32],
-        });
+        let published = matches!(event, Event::OutputPublished { .. }).then(|| published(asset));
         let wish =
             Move::by_owner(task, attempt, event).with(MoveDetail { published, ..MoveDetail::default() });
         known = expect_moved(h.state.advance_known(wish, known).await.unwrap());
@@ -42,6 +46,40 @@ async fn what_the_short_way_answers_is_what_lies_in_the_store() {
     ];
     assert_eq!(types, expected);
     assert_eq!(h.balance().await.captured.get(), PRICE);
+    assert_eq!(h.violations().await, []);
+}
+
+#[tokio::test]
+async fn a_success_keeps_its_unit_of_the_day_whichever_way_it_goes_and_a_failure_gives_it_back() {
+    let h = Harness::new().await;
+    let day = TimeZone::UTC.day_of(chrono::DateTime::UNIX_EPOCH);
+    let tasks = h.submit_on(Some(day), 3).await;
+    let used = async || {
+        let used = sqlx::query_scalar::<_, i32>("SELECT used FROM quota_windows ORDER BY subject_kind");
+        used.fetch_all(&h.db.pool).await.unwrap()
+    };
+    assert_eq!(used().await, [3, 3]);
+    for (task, knows) in [(tasks[0], true), (tasks[1], false)] {
+        let (mut known, attempt) = h.claim(task, 1).await;
+        assert_eq!(known.quota_day, Some(day.starts_at));
+        let asset = AssetId::generate();
+        for event in [observed(Seen::Finished), Event::OutputPublished { asset }] {
+            let published = matches!(event, Event::OutputPublished { .. }).then(|| published(asset));
+            let wish =
+                Move::by_owner(task, attempt, event).with(MoveDetail { published, ..MoveDetail::default() });
+            let moved = match knows {
+                true => h.state.advance_known(wish, known).await,
+                false => h.state.advance(wish).await,
+            };
+            known = expect_moved(moved.unwrap());
+        }
+        assert_eq!(known.state, State::Succeeded { output: asset });
+    }
+    assert_eq!(used().await, [3, 3]);
+    let (_, attempt) = h.claim(tasks[2], 1).await;
+    let refused = Event::SubmitRefused { class: FailureClass::InvalidInput };
+    let failed = expect_moved(h.by_owner(tasks[2], attempt, refused).await);
+    assert_eq!((failed.snapshot.status, used().await), (TaskStatus::Failed, vec![2, 2]));
     assert_eq!(h.violations().await, []);
 }
 

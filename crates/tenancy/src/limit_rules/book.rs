@@ -123,6 +123,8 @@ fn apply(rule: &LimitRule, tier: &mut Tier, rules: &mut CallerRules) {
         (LimitName::RunningTenant, Figure::Count(count)) => tier.tenant.running = count,
         (LimitName::QueuedUser, Figure::Count(count)) => tier.user.queued = count,
         (LimitName::QueuedTenant, Figure::Count(count)) => tier.tenant.queued = count,
+        (LimitName::DailyUser, Figure::Quota(quota)) => tier.user.daily = quota,
+        (LimitName::DailyTenant, Figure::Quota(quota)) => tier.tenant.daily = quota,
         (LimitName::SubmitKey, Figure::Bucket(bucket)) => {
             if let RuleSubject::Key(key) = &rule.key.subject {
                 rules.key_submit = Some(KeySubmit { key: key.clone(), bucket });
@@ -141,6 +143,6 @@ fn apply(rule: &LimitRule, tier: &mut Tier, rules: &mut CallerRules) {
             rules.routes.models.remove(model);
         }
         // A figure of another form than its limit's is not written, and not read either.
-        (_, Figure::Bucket(_) | Figure::Window(_) | Figure::Count(_)) => {}
+        (_, Figure::Bucket(_) | Figure::Window(_) | Figure::Count(_) | Figure::Quota(_)) => {}
     }
 }

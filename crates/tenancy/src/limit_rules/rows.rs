@@ -162,8 +162,8 @@ fn columns(figure: &Figure) -> (Option<i64>, Option<i64>, Option<i64>) {
             (Some(bucket.capacity.into()), Some(bucket.refill.into()), Some(period(bucket.per_ms)))
         }
         Figure::Window(Some(window)) => (Some(window.limit.into()), None, Some(period(window.window_ms))),
-        Figure::Bucket(None) | Figure::Window(None) => (None, None, None),
-        Figure::Count(count) => (Some((*count).into()), None, None),
+        Figure::Bucket(None) | Figure::Window(None) | Figure::Quota(None) => (None, None, None),
+        Figure::Count(count) | Figure::Quota(Some(count)) => (Some((*count).into()), None, None),
     }
 }
 
@@ -204,6 +204,7 @@ impl Row {
         let figure = match (key.limit.form(), self.most, self.refill, self.per_ms) {
             (Form::Bucket, None, None, None) => Figure::Bucket(None),
             (Form::Window, None, None, None) => Figure::Window(None),
+            (Form::Quota, None, None, None) => Figure::Quota(None),
             (Form::Bucket, Some(most), Some(refill), Some(per_ms)) => {
                 let (capacity, refill, per_ms) = (number(most)?, number(refill)?, period(per_ms)?);
                 Figure::Bucket(Some(Bucket { capacity, refill, per_ms }))
@@ -212,6 +213,7 @@ impl Row {
                 Figure::Window(Some(Window { limit: number(most)?, window_ms: period(per_ms)? }))
             }
             (Form::Count, Some(most), None, None) => Figure::Count(number(most)?),
+            (Form::Quota, Some(most), None, None) => Figure::Quota(Some(number(most)?)),
             _ => return None,
         };
         key.check(&figure).ok()?;

@@ -59,6 +59,8 @@ fn names_are_read_as_they_are_written_and_nothing_else_is() {
         "running-tenant",
         "queued-user",
         "queued-tenant",
+        "daily-user",
+        "daily-tenant",
     ];
     for text in limits {
         assert_eq!(text.parse::<LimitName>().unwrap().to_string(), text);
@@ -93,6 +95,9 @@ fn figures_have_their_ranges() {
         ("running-tenant", Figure::Count(0), "count"),
         ("queued-tenant", Figure::Count(u32::MAX), "count"),
         ("queued-tenant", bucket(1, 1, 1), "count"),
+        ("daily-user", Figure::Quota(Some(0)), "count"),
+        ("daily-user", Figure::Quota(Some(u32::MAX)), "count"),
+        ("daily-tenant", Figure::Count(1), "count"),
         ("submit-key", bucket(1, 1, 1), "limit"),
     ] {
         let fault = rule("tier:free", limit).check(&figure).unwrap_err();
@@ -100,6 +105,9 @@ fn figures_have_their_ranges() {
     }
     assert_eq!(rule("tier:free", "queued-user").check(&Figure::Count(0)), Ok(()));
     assert_eq!(rule("tier:free", "submit-user").check(&Figure::Bucket(None)), Ok(()));
+    assert_eq!(rule("tier:free", "daily-user").check(&Figure::Quota(None)), Ok(()));
+    let counted = shadow("tier:free", "daily-user").check(&Figure::Quota(Some(1)));
+    assert_eq!(counted.unwrap_err().field, "shadow");
     let nothing = shadow("tier:free", "submit-user").check(&Figure::Bucket(None));
     assert_eq!(nothing.unwrap_err().field, "shadow");
 }
@@ -131,6 +139,16 @@ async fn the_most_particular_rule_counts_and_the_rest_stays_as_configured() {
     // Whoever runs tasks goes by the same.
     let tier = tenancy.tier_of(seed.user).await.unwrap().unwrap();
     assert_eq!(tier.tenant.running, 77);
+
+    let daily = async |key: &str| {
+        let tier = Arc::clone(&session(&tenancy, key).await.tier);
+        (tier.user.daily, tier.tenant.daily)
+    };
+    put(&mut conn, &tenancy, rule("tier:free", "daily-user"), Figure::Quota(Some(3))).await;
+    put(&mut conn, &tenancy, rule(&format!("tenant:{}", seed.tenant), "daily-tenant"), Figure::Quota(None))
+        .await;
+    assert_eq!(daily(&key).await, (Some(3), None));
+    assert_eq!(daily(&other.key.text).await, (Some(3), configured.tenant.daily));
 
     let gone = rule(&format!("tenant:{}", seed.tenant), "submit-user");
     assert!(limit_rules::remove_limit_rule(&mut conn, &gone).await.unwrap().is_some());

@@ -31,7 +31,7 @@ pub(crate) struct LimitRuleView {
     bucket: Option<BucketView>,
     /// So many in any stretch of time of this length.
     window: Option<WindowView>,
-    /// A number of tasks.
+    /// A number of tasks: at once, or on one day.
     count: Option<u32>,
     /// Whether there is no limit.
     unlimited: bool,
@@ -49,6 +49,7 @@ impl From<LimitRule> for LimitRuleView {
             Figure::Bucket(bucket) => (bucket, None, None),
             Figure::Window(window) => (None, window, None),
             Figure::Count(count) => (None, None, Some(count)),
+            Figure::Quota(count) => (None, None, count),
         };
         Self {
             subject: subject.to_string(),

@@ -55,10 +55,11 @@ pub(crate) struct NewLimitBody {
     /// For `expensive-user`.
     #[serde(default)]
     window: Option<NewWindow>,
-    /// For `running-…` and `queued-…`: tasks at providers, and tasks that wait besides.
+    /// For `running-…` and `queued-…`: tasks at providers, and tasks that wait besides. For `daily-…`: tasks that are accepted
+    /// on one day of the tenant's time zone.
     #[serde(default)]
     count: Option<u32>,
-    /// True takes a rate or a window away.
+    /// True takes a rate, a window or a daily quota away.
     #[serde(default)]
     unlimited: bool,
     /// True: the limit only counts, and tells operators when it would have refused; false unless given.
@@ -110,12 +111,12 @@ impl NewLimitBody {
             Self { window: Some(NewWindow { limit, window_ms }), .. } => {
                 Figure::Window(Some(Window { limit: *limit, window_ms: *window_ms }))
             }
-            Self { count: Some(count), .. } => Figure::Count(*count),
+            Self { count: Some(count), .. } => limit.tasks(*count),
             Self { .. } => limit.unlimited().ok_or_else(|| {
                 Problem::field(
                     "unlimited",
                     "not_supported",
-                    "is for rates and windows; a number of tasks has an end",
+                    "is for rates, windows and daily quotas; a number of tasks at once has an end",
                 )
             })?,
         })
@@ -126,10 +127,11 @@ impl NewLimitBody {
 ///
 /// It counts in place of what is configured, everywhere within five seconds. A key's rule counts before a tenant's, a
 /// tenant's before a tier's. `submit-user`, `submit-tenant`, `submit-endpoint:generations`, `submit-model:<model>`,
-/// `expensive-user`, `reads`, `running-user`, `running-tenant`, `queued-user` and `queued-tenant` are limits of tiers and
-/// tenants, `submit-key` and `reads` of keys; the submits of a key with `submit-key` count by themselves, in place of its
-/// user's. With `shadow` the rule stands beside the limit in force, refuses nobody, and is told of in the log and in the
-/// metric `rate_limit_shadow_total`.
+/// `expensive-user`, `reads`, `running-user`, `running-tenant`, `queued-user`, `queued-tenant`, `daily-user` and
+/// `daily-tenant` are limits of tiers and tenants, `submit-key` and `reads` of keys; the submits of a key with `submit-key`
+/// count by themselves, in place of its user's. With `shadow` the rule stands beside the limit in force, refuses nobody, and
+/// is told of in the log and in the metric `rate_limit_shadow_total`. Tasks are counted towards a daily quota while there is
+/// one, so a new one begins with nothing used.
 #[utoipa::path(
     put,
     path = "/admin/limits/{subject}/{limit}",

@@ -55,7 +55,7 @@ struct BindingLimitView {
 impl BindingLimitView {
     fn new(binding: BindingLimit, now: DateTime<Utc>) -> Self {
         let BindingLimit { scope, policy, limit, remaining, reset } = binding;
-        let reset = reset.map(|reset| Millis(now + reset));
+        let reset = reset.map(|reset| Millis(reset.instant(now)));
         Self { scope: scope.as_str(), policy, limit, remaining, reset }
     }
 }
