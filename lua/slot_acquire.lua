@@ -3,7 +3,8 @@
 --
 -- KEYS[1]      readiness marker of the tag
 -- KEYS[2]      the broad set (account or tenant), KEYS[3] the narrow set (model or user)
--- KEYS[4..6]   accounts only: not-before hash, submit bucket of the account, submit bucket of the model
+-- KEYS[4..7]   accounts only: hash of pauses and of the breaker, submit bucket of the account, submit bucket of the model,
+--              probes under way
 -- ARGV[1]      member <task>.<attempt>
 -- ARGV[2]      places in the broad set, ARGV[3] in the narrow one
 -- ARGV[4]      ms for which the member is vouched, ARGV[5] expiry of the sets in ms (longer than any marker's)
@@ -14,9 +15,12 @@
 --              {0} the marker is missing: members may be lost, nothing may be taken
 --              {2, 1 broad or 2 narrow, used, limit} full
 --              {3, retry_after_ms} the rate is used up       {4, retry_after_ms} the provider asked us to wait
+--              {5, retry_after_ms} the breaker is open, or half-open with its probes under way
 --
 -- Why          Members whose vouching ran out count like all others: only the database knows that an attempt is over.
 --              A missing dispatch bucket starts empty, so a flush never doubles what a provider gets.
+--              A half-open breaker lets one attempt through at a time; a probe whose outcome never comes is over with its
+--              vouching.
 
 if redis.call('EXISTS', KEYS[1]) == 0 then
   return { 0 }
@@ -40,11 +44,25 @@ if not in_narrow then
   end
 end
 
+local probes = false
 if #KEYS > 3 and not in_broad then
   local pauses = redis.call('HMGET', KEYS[4], 'not_before', 'not_before:' .. ARGV[6])
   local pause = math.max(tonumber(pauses[1] or '') or 0, tonumber(pauses[2] or '') or 0)
   if pause > now then
     return { 4, pause - now }
+  end
+  local breaker = redis.call('HMGET', KEYS[4], 'opened', 'open_until')
+  if (tonumber(breaker[1] or '') or 0) > 0 then
+    local open_until = tonumber(breaker[2] or '') or 0
+    if open_until > now then
+      return { 5, open_until - now }
+    end
+    local under_way = redis.call('ZRANGE', KEYS[7], 0, 0, 'REV', 'WITHSCORES')
+    local over_at = tonumber(under_way[2] or '') or 0
+    if over_at > now then
+      return { 5, math.min(over_at - now, 1000) }
+    end
+    probes = true
   end
   local buckets, longest = {}, 0
   for i = 0, 1 do
@@ -71,6 +89,11 @@ if #KEYS > 3 and not in_broad then
   end
 end
 
+if probes then
+  redis.call('DEL', KEYS[7])
+  redis.call('ZADD', KEYS[7], until_ms, member)
+  redis.call('PEXPIRE', KEYS[7], ARGV[4])
+end
 for i = 2, 3 do
   redis.call('ZADD', KEYS[i], 'GT', until_ms, member)
   redis.call('PEXPIRE', KEYS[i], ARGV[5])

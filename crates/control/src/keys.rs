@@ -11,7 +11,8 @@
 //! | replay entry | `idem:{t:<tenant>}:<user>:<hash>` | JSON |
 //! | address limits | `rl:{ip:<ip>}:win`, `rl:{ip:<ip>}:auth` | hash of small buckets; zset |
 //! | dispatch buckets | `rl:{a:<account>}:submit`, `rl:{a:<account>}:model:<m>` | hash tokens, last_refill_ms, capacity |
-//! | not-before | `health:{a:<account>}` | hash, one field for the account and one per model |
+//! | not-before, breaker | `health:{a:<account>}` | hash, one field for the account and one per model; the breaker's fields |
+//! | the breaker's probes | `probes:{a:<account>}` | zset of attempts, by when each is over |
 //! | slots | `slot:{a:<account>}:account`, `slot:{a:<account>}:model:<m>`, `slot:{t:<tenant>}:tenant`, `slot:{t:<tenant>}:user:<u>` | zset `<task>.<attempt>` by vouched until |
 //! | readiness | `slot:{tag}:ready` | string |
 //! | lease | `lease:{a:<account>}:task:<id>` | JSON |
@@ -86,6 +87,10 @@ impl Keys {
 
     pub(crate) fn dispatch_model(&self, account: &ProviderAccountId, model: &ModelName) -> String {
         format!("{}rl:{{a:{account}}}:model:{model}", self.prefix)
+    }
+
+    pub(crate) fn probes(&self, account: &ProviderAccountId) -> String {
+        format!("{}probes:{{a:{account}}}", self.prefix)
     }
 
     pub(crate) fn health(&self, account: &ProviderAccountId) -> String {
@@ -247,6 +252,7 @@ mod tests {
                 keys.dispatch_account(&account),
                 keys.dispatch_model(&account, &model),
                 keys.health(&account),
+                keys.probes(&account),
                 keys.lease(&account, task),
             ];
             for key in &of_account {

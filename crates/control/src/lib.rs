@@ -7,6 +7,7 @@
 //! Read [`keys`] first, then a script under `lua/` beside the module that runs it. Every verb takes a slice and
 //! travels as one pipeline per instance; nothing outside this crate formats a key or sees a connection.
 
+mod account_breaker;
 mod breaker;
 mod config;
 mod dispatch;
@@ -33,6 +34,7 @@ mod wait;
 use std::{sync::Arc, time::Duration};
 
 pub use crate::{
+    account_breaker::{AccountBreaker, BreakerRule, Noted, Sign},
     breaker::BreakerState,
     config::{ConfigError, ControlConfig},
     dispatch::DispatchPause,

@@ -49,6 +49,8 @@ scripts! {
     SlotRestore = "slot_restore";
     /// Holds submits back.
     NotBefore = "not_before";
+    /// Takes in how a submit to an account went.
+    BreakerNote = "lib_clock" "breaker_note";
     /// Writes or prolongs leases.
     LeasePut = "lease_put";
     /// Removes leases.

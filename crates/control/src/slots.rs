@@ -100,6 +100,11 @@ pub enum SlotOutcome {
         /// How long still. At least 1.
         retry_after_ms: u64,
     },
+    /// The account's breaker is open, or half-open while somebody probes.
+    BreakerOpen {
+        /// Until the next probe may be let through. At least 1.
+        retry_after_ms: u64,
+    },
     /// The tag may have lost members: rebuild it (see [`crate::Control::begin_rebuild`]) before anything is submitted.
     NotReady {
         /// Which.

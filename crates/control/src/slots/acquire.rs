@@ -106,6 +106,7 @@ impl Control {
                 names.push(keys.health(&claim.account));
                 names.push(keys.dispatch_account(&claim.account));
                 names.push(keys.dispatch_model(&claim.account, &claim.model));
+                names.push(keys.probes(&claim.account));
                 (claim.limits.account, claim.limits.model)
             }
             Pair::Tenant => (claim.limits.tenant, claim.limits.user),
@@ -161,6 +162,7 @@ fn read(reply: Value, claim: &SlotClaim, pair: Pair) -> Result<SlotOutcome, Cont
         },
         ([3, retry_after_ms], _) => SlotOutcome::Rate { retry_after_ms: (*retry_after_ms).max(1) },
         ([4, retry_after_ms], _) => SlotOutcome::NotBefore { retry_after_ms: (*retry_after_ms).max(1) },
+        ([5, retry_after_ms], _) => SlotOutcome::BreakerOpen { retry_after_ms: (*retry_after_ms).max(1) },
         (other, _) => return Err(ControlError::Protocol(format!("slot_acquire.lua answered {other:?}"))),
     })
 }
@@ -175,6 +177,7 @@ fn count(outcomes: &[Result<SlotOutcome, ControlError>]) {
             Ok(SlotOutcome::Full { reason, .. }) => reason.as_str(),
             Ok(SlotOutcome::Rate { .. }) => WaitReason::ProviderRate.as_str(),
             Ok(SlotOutcome::NotBefore { .. }) => WaitReason::ProviderBackoff.as_str(),
+            Ok(SlotOutcome::BreakerOpen { .. }) => WaitReason::BreakerOpen.as_str(),
             Ok(SlotOutcome::NotReady { .. }) => "not_ready",
             Err(_) => WaitReason::ControlUnavailable.as_str(),
         };

@@ -36,6 +36,7 @@ impl Control {
                 keys.slots(&SlotSet::Model(slot.account.clone(), slot.model.clone())),
                 keys.dispatch_account(&slot.account),
                 keys.dispatch_model(&slot.account, &slot.model),
+                keys.probes(&slot.account),
             ])
             .arg(&member)
             .arg(u8::from(sent == Sent::No));
