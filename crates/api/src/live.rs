@@ -7,12 +7,12 @@ mod estimate;
 
 use std::{sync::Arc, time::Duration};
 
-use catalogue::{Catalogue, Intents};
+use catalogue::Catalogue;
 use chrono::{DateTime, Utc};
 use control::{Control, ControlError};
 use domain::{
     TaskId, TaskStatus,
-    model::Model,
+    model::{Model, Route},
     task::TaskSnapshot,
     wait::{Eta, Wait, WaitDetail, WaitReason},
 };
@@ -126,7 +126,7 @@ impl Live {
     /// Why a queued task waits: what holds for everybody first, then what its scheduler noted.
     async fn wait(&self, snapshot: &TaskSnapshot, model: Option<&Model>, now: DateTime<Utc>) -> Option<Wait> {
         let intents = self.catalogue.intents().await;
-        if model.is_some_and(|model| intents.is_ok_and(|intents| paused(&intents, model))) {
+        if model.is_some_and(|model| intents.is_ok_and(|intents| intents.stop(model))) {
             return Some(plain(WaitReason::ProviderPaused));
         }
         if let Some(until) = snapshot.not_before.filter(|until| *until > now) {
@@ -139,7 +139,7 @@ impl Live {
 
     /// How long a further task of this model would wait.
     pub(crate) async fn until_start(&self, model: &Model, now: DateTime<Utc>) -> Option<Eta> {
-        if self.catalogue.intents().await.is_ok_and(|intents| paused(&intents, model)) {
+        if self.catalogue.intents().await.is_ok_and(|intents| intents.stop(model)) {
             return None;
         }
         let waiting = self.control.queue_depths(std::slice::from_ref(&model.name)).await.ok()?.pop()?;
@@ -148,13 +148,10 @@ impl Live {
 
     /// How many of the model's tasks run side by side at most.
     fn places(&self, model: &Model) -> u32 {
-        let Some(account) = self.catalogue.account(&model.route.account) else { return 1 };
-        account
-            .model_slots
-            .get(&model.route.provider_model)
-            .copied()
-            .unwrap_or(account.slots)
-            .min(account.slots)
+        let places_at = |route: &Route| {
+            self.catalogue.account(&route.account).map(|account| account.slots_of(&route.provider_model))
+        };
+        model.routes.iter().filter_map(places_at).fold(0, u32::saturating_add).max(1)
     }
 
     /// Often enough to see a quick task end, seldom enough not to be a burden.
@@ -171,10 +168,6 @@ impl Live {
 
 fn plain(reason: WaitReason) -> Wait {
     Wait { reason, detail: WaitDetail::default() }
-}
-
-fn paused(intents: &Intents, model: &Model) -> bool {
-    intents.against(&model.route.account, &model.name).is_some()
 }
 
 const fn at_provider(status: TaskStatus) -> bool {

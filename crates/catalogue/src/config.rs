@@ -12,6 +12,8 @@ use domain::{
 };
 use serde::{Deserialize, Serialize};
 
+/// The largest share of a route.
+const WEIGHT_MAX: u32 = 1_000;
 /// Longest lifetime that a task may be given, in seconds.
 const DEADLINE_SECONDS_MAX: u32 = 86_400;
 
@@ -99,7 +101,7 @@ impl Default for CatalogueConfig {
             usual_duration_ms,
             deadline_seconds: 30 * 60,
             expensive,
-            route: Route { account: account.clone(), provider_model: name(model) },
+            routes: vec![Route { account: account.clone(), provider_model: name(model), weight: 1 }],
         };
         Self {
             models: vec![
@@ -155,11 +157,14 @@ impl CatalogueConfig {
             if !models.insert(name) {
                 wrong.push(format!("model {name} is there twice"));
             }
-            if !accounts.contains(&model.route.account) {
-                wrong.push(format!(
-                    "model {name} goes to the account {}, which is not there",
-                    model.route.account
-                ));
+            let mut routes = BTreeSet::new();
+            for Route { account, .. } in &model.routes {
+                if !accounts.contains(account) {
+                    wrong.push(format!("model {name} goes to the account {account}, which is not there"));
+                }
+                if !routes.insert(account) {
+                    wrong.push(format!("model {name} goes to the account {account} twice"));
+                }
             }
             wrong.extend(faults_of(model).into_iter().map(|fault| format!("model {name}: {fault}")));
         }
@@ -179,6 +184,12 @@ fn faults_of(model: &Model) -> Vec<&'static str> {
     }
     if !model.price_per_second.contains_key(&model.default_resolution) {
         faults.push("default_resolution has no price");
+    }
+    if model.routes.is_empty() {
+        faults.push("it goes to no account");
+    }
+    if model.routes.iter().any(|route| !(1..=WEIGHT_MAX).contains(&route.weight)) {
+        faults.push("a route's weight must be from 1 to 1000; to take an account out, pause it");
     }
     if model.deadline_seconds == 0 || model.deadline_seconds > DEADLINE_SECONDS_MAX {
         faults.push("deadline_seconds must be from 1 to 86400");
@@ -214,13 +225,26 @@ mod tests {
     #[test]
     fn contradictions_are_named_all_at_once() {
         let mut config = CatalogueConfig::default();
-        config.models[0].route.account = name("elsewhere");
+        config.models[0].routes[0].account = name("elsewhere");
+        let mut double = config.models[1].routes[0].clone();
+        double.weight = 0;
+        config.models[1].routes.push(double);
+        config.models[2].routes.clear();
         config.models[1].duration_seconds = (5, 4);
         config.models[2].price_per_second.insert("8k".to_owned(), Credits::MAX);
         config.accounts[0].slots = 0;
         config.accounts.push(config.accounts[0].clone());
         let ConfigError(wrong) = config.check().unwrap_err();
-        for part in ["elsewhere", "no range", "costs more", "no slots", "twice"] {
+        for part in [
+            "elsewhere",
+            "no range",
+            "costs more",
+            "no slots",
+            "is there twice",
+            "mock twice",
+            "no account",
+            "weight",
+        ] {
             assert!(wrong.iter().any(|text| text.contains(part)), "{part}: {wrong:?}");
         }
     }

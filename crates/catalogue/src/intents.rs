@@ -6,7 +6,10 @@
 use std::{collections::HashMap, fmt, str::FromStr};
 
 use chrono::{DateTime, Utc};
-use domain::{ModelName, ProviderAccountId};
+use domain::{
+    ModelName, ProviderAccountId,
+    model::{Model, Route},
+};
 use pg::{PgConnection, PgError};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -74,6 +77,17 @@ impl Intents {
     pub fn against(&self, account: &ProviderAccountId, model: &ModelName) -> Option<&Intent> {
         let of_account = self.0.get(&Subject::Account(account.clone()));
         of_account.or_else(|| self.0.get(&Subject::Model(model.clone())))
+    }
+
+    /// The routes of a model that nothing keeps from being used.
+    pub fn open_routes<'a>(&'a self, model: &'a Model) -> impl Iterator<Item = &'a Route> {
+        model.routes.iter().filter(|route| self.against(&route.account, &model.name).is_none())
+    }
+
+    /// Whether operators keep the model from being sent anywhere.
+    #[must_use]
+    pub fn stop(&self, model: &Model) -> bool {
+        self.open_routes(model).next().is_none()
     }
 
     /// Every intent, in no particular order.
@@ -241,7 +255,7 @@ mod tests {
         let model = here.models()[0].clone();
         let blocked = async |catalogue: &Catalogue| {
             let intents = catalogue.intents().await.unwrap();
-            intents.against(&model.route.account, &model.name).map(|intent| intent.kind)
+            intents.against(&model.routes[0].account, &model.name).map(|intent| intent.kind)
         };
         assert_eq!((blocked(&here).await, blocked(&there).await), (None, None));
 

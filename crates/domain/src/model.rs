@@ -1,4 +1,4 @@
-//! What a model can do and what it costs.
+//! What a model can do, what it costs, and where its jobs go.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -34,17 +34,25 @@ pub struct Model {
     pub deadline_seconds: u32,
     /// Whether submits are counted in a strict window.
     pub expensive: bool,
-    /// Where its jobs go.
-    pub route: Route,
+    /// Where its jobs go: at least one way, no account twice.
+    pub routes: Vec<Route>,
 }
 
-/// The provider account and the model's name there.
+/// A provider account and the model's name there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Route {
     /// The account.
     pub account: ProviderAccountId,
     /// The model's name at the provider.
     pub provider_model: ModelName,
+    /// The share of the model's jobs that goes there while every account has room.
+    #[serde(default = "one")]
+    pub weight: u32,
+}
+
+const fn one() -> u32 {
+    1
 }
 
 /// Why a request does not fit a model.
@@ -107,7 +115,11 @@ mod tests {
             usual_duration_ms: 1_000,
             deadline_seconds: 60,
             expensive: false,
-            route: Route { account: "mock".parse().unwrap(), provider_model: "m".parse().unwrap() },
+            routes: vec![Route {
+                account: "mock".parse().unwrap(),
+                provider_model: "m".parse().unwrap(),
+                weight: 1,
+            }],
         }
     }
 

@@ -167,9 +167,7 @@ impl Generation {
     /// Whether a task of this model would be sent at once: nobody paused it, and nobody waits for it.
     async fn model_is_open(&self, model: &domain::model::Model) -> bool {
         let intents = self.shared.catalogue.intents().await;
-        let paused =
-            intents.map_or(true, |intents| intents.against(&model.route.account, &model.name).is_some());
-        if paused {
+        if intents.map_or(true, |intents| intents.stop(model)) {
             return false;
         }
         let depths = self.shared.control.queue_depths(std::slice::from_ref(&model.name)).await;

@@ -150,7 +150,7 @@ async fn sets_of(
     match tag {
         SlotTag::Account(id) => {
             let Some(account) = sources.catalogue.account(id) else { return Ok(Vec::new()) };
-            let routes = sources.catalogue.models().iter().map(|model| &model.route);
+            let routes = sources.catalogue.models().iter().flat_map(|model| &model.routes);
             let models: BTreeSet<&ModelName> =
                 routes.filter(|route| route.account == *id).map(|route| &route.provider_model).collect();
             let of_model =

@@ -2,14 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use control::{DispatchPause, Sent};
+use control::Sent;
 use domain::{
-    ProviderAccountId,
     complaints::Complaints,
     metric,
     task::{Event, JobHandle},
 };
-use provider_adapter::SubmitOutcome;
 use task_state::{AttemptOutcome, MoveDetail, TaskRecord};
 
 use crate::{drive::Stage, loops::PassError, moves::Moved, owned::Owned, worker::Worker};
@@ -123,20 +121,6 @@ impl Worker {
     ) -> MoveDetail {
         let pause = self.config.backoff.pause(owned.tries + 1, self.spread(), retry_after);
         MoveDetail { pause: Some(pause), provider_message: Some(message), ..MoveDetail::default() }
-    }
-
-    /// Takes in how a submit went: a provider in trouble is left alone for a while, by every scheduler.
-    pub(crate) async fn note_submit(&self, account: &ProviderAccountId, outcome: &SubmitOutcome) {
-        let pause = self.health.note(account, outcome, &self.config.backoff, self.spread());
-        let Some(pause) = pause else { return };
-        tracing::warn!(%account, ?pause, "submits to a provider account pause");
-        if let Err(error) = self
-            .control
-            .set_not_before(&[DispatchPause { account: account.clone(), model: None, pause }])
-            .await
-        {
-            tracing::warn!(%account, %error, "the pause of a provider account was not stored");
-        }
     }
 
     /// Measures the time from acceptance to the provider's acceptance.

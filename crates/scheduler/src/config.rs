@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::retry::Backoff;
 
-use crate::effort::EffortConfig;
+use crate::{effort::EffortConfig, provider_health::PauseBounds};
 
 /// Settings of a scheduler. The defaults are the product's.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +35,8 @@ pub struct SchedulerConfig {
     pub effort: EffortConfig,
     /// The pause between tries of a task.
     pub backoff: Backoff,
+    /// For how long a provider account is left alone when it asks for it.
+    pub account_pause: PauseBounds,
     /// How long an attempt may outlive its task before it is closed and put before the operator.
     pub outlive_max: Duration,
     /// How long submits under way may take after the shutdown signal.
@@ -57,6 +59,7 @@ impl Default for SchedulerConfig {
             running_after: Duration::from_millis(400),
             effort: EffortConfig::default(),
             backoff: Backoff::default(),
+            account_pause: PauseBounds::default(),
             outlive_max: Duration::from_secs(2 * 3_600),
             shutdown_max: Duration::from_secs(30),
         }

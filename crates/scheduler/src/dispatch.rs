@@ -5,11 +5,13 @@
 //! drivers. A few dispatches overlap. Everything is done for the whole batch; nothing in Redis is asked per task. What finds no room goes back with the reason noted, and
 //! the pump rests until a release rings or the time that was named is over.
 //!
+//! - [`ways`]: which provider account each task goes to
 //! - [`take_slots`]: places and rates, and the rebuild of tags that are not ready
 //! - [`start`]: claim, leases, drivers
 
 mod start;
 mod take_slots;
+mod ways;
 
 pub(crate) use take_slots::{rebuild, slot_of};
 
@@ -26,6 +28,7 @@ use control::{Park, QueuedUser, ReadyTask, Trips, WaitNote};
 use domain::{model::Model, wait::Wait};
 use tokio::{sync::Semaphore, time::Instant};
 
+use self::ways::{Way, Wheel};
 use crate::{
     loops::{Next, PassError},
     worker::Worker,
@@ -55,6 +58,8 @@ pub(crate) struct Pump {
     /// How many tasks the next pass pops: doubles while all find room, falls to what found some. Whatever is popped in
     /// vain cannot be had by other schedulers meanwhile, and has to be put back.
     want: AtomicUsize,
+    /// Whose turn it is among the accounts of its routes.
+    wheel: Wheel,
     /// Turns to dispatch a batch.
     turns: Arc<Semaphore>,
     /// Tasks of those batches; they are not among the worker's holdings yet.
@@ -75,8 +80,14 @@ struct News {
 
 /// A popped task that does not start now.
 #[derive(Debug)]
-pub(crate) struct PutBack {
+struct PutBack {
     task: ReadyTask,
+    why: Refusal,
+}
+
+/// Why a task does not start now.
+#[derive(Debug)]
+struct Refusal {
     park: Park,
     wait: Option<Wait>,
     /// How long the whole pump has to wait for the same reason.
@@ -89,6 +100,7 @@ impl Pump {
             model,
             pops: AtomicU64::new(0),
             want: AtomicUsize::new(worker.config.dispatch_batch_max),
+            wheel: Wheel::default(),
             turns: Arc::new(Semaphore::new(UNDER_WAY_MAX)),
             under_way: AtomicUsize::new(0),
             news: Mutex::default(),
@@ -109,7 +121,8 @@ impl Pump {
             return Err(error);
         }
         let intents = worker.catalogue.intents().await?;
-        if intents.against(&self.model.route.account, &self.model.name).is_some() {
+        let ways = ways::open_ways(worker, &self.model, &intents)?;
+        if ways.is_empty() {
             return Ok(Next::In(WHILE_PAUSED));
         }
         if worker.outputs.waiting() > worker.config.outputs_waiting_max {
@@ -162,7 +175,7 @@ impl Pump {
             worker.clone().drivers.spawn(async move {
                 let _turn = turn;
                 let count = popped.tasks.len();
-                pump.dispatch(&worker, popped.tasks, trips, releases).await;
+                pump.dispatch(&worker, popped.tasks, &ways, trips, releases).await;
                 pump.under_way.fetch_sub(count, Ordering::SeqCst);
             });
         }
@@ -185,9 +198,16 @@ impl Pump {
     /// pass what it has to know.
     ///
     /// `releases` are those that there were before the pop.
-    async fn dispatch(&self, worker: &Arc<Worker>, tasks: Vec<ReadyTask>, trips: Trips, releases: u64) {
+    async fn dispatch(
+        &self,
+        worker: &Arc<Worker>,
+        tasks: Vec<ReadyTask>,
+        ways: &[Arc<Way>],
+        trips: Trips,
+        releases: u64,
+    ) {
         let popped = tasks.clone();
-        let result = self.try_dispatch(worker, tasks, trips).await;
+        let result = self.try_dispatch(worker, tasks, ways, trips).await;
         let put_back = match result {
             Ok(put_back) => put_back,
             Err(error) => {
@@ -200,7 +220,7 @@ impl Pump {
             return;
         }
         self.want.store((popped.len() - put_back.len()).max(1), Ordering::Relaxed);
-        let rest = put_back.iter().filter_map(|back| back.rest).max();
+        let rest = put_back.iter().filter_map(|back| back.why.rest).max();
         let returned = self.return_tasks(worker, put_back).await;
         {
             let mut news = self.news();
@@ -215,15 +235,12 @@ impl Pump {
         &self,
         worker: &Arc<Worker>,
         tasks: Vec<ReadyTask>,
+        ways: &[Arc<Way>],
         trips: Trips,
     ) -> Result<Vec<PutBack>, PassError> {
-        let Some(account) = worker.catalogue.account(&self.model.route.account) else {
-            // The catalogue refuses such a route when it is read.
-            return Err(format!("model {} has a route to an unknown account", self.model.name).into());
-        };
-        let claims = take_slots::claims(worker, &self.model, &account, tasks).await?;
-        let mut taken = take_slots::take(worker, claims, trips).await?;
-        let no_room = start::start(worker, &self.model, &account, taken.acquired, taken.asked_at).await?;
+        let wishes = take_slots::wishes(worker, &self.wheel, ways, tasks).await?;
+        let mut taken = take_slots::take(worker, wishes, trips).await?;
+        let no_room = start::start(worker, taken.acquired, taken.asked_at).await?;
         taken.put_back.extend(no_room);
         Ok(taken.put_back)
     }
@@ -235,14 +252,14 @@ impl Pump {
         let notes: Vec<_> = put_back
             .iter()
             .filter_map(|back| {
-                let json = serde_json::to_string(back.wait.as_ref()?).ok()?;
+                let json = serde_json::to_string(back.why.wait.as_ref()?).ok()?;
                 Some(WaitNote { task: back.task.task, json })
             })
             .collect();
         if let Err(error) = worker.control.set_waits(&notes).await {
             tracing::debug!(%error, "why tasks wait was not noted");
         }
-        let tasks: Vec<_> = put_back.into_iter().map(|back| (back.task, back.park)).collect();
+        let tasks: Vec<_> = put_back.into_iter().map(|back| (back.task, back.why.park)).collect();
         worker.control.put_back(&tasks).await?;
         Ok(())
     }

@@ -49,4 +49,5 @@ pub use config::{SchedulerConfig, SchedulerConfigError};
 pub use effort::EffortConfig;
 pub use intake::Nudge;
 pub use loops::{LoopName, LoopReport, Loops, PassError};
+pub use provider_health::PauseBounds;
 pub use run::{Scheduler, SchedulerParts};

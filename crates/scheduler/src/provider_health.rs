@@ -1,89 +1,178 @@
-//! How submits to a provider account went lately, and the pause that follows from it.
+//! What the outcomes of submits say about a provider account, and what this process remembers of it.
 //!
-//! A provider that cannot be reached, or whose answers get lost, would otherwise be tried by every waiting task in
-//! turn. Failures in a row put a growing pause before the account's next submit; the pause itself is kept in Redis
-//! beside the account's rates, so that every scheduler keeps it.
+//! The account's breaker and its pauses lie in Redis, where slots are granted, so that every scheduler keeps to them. Here an
+//! outcome is read: the provider is well, is in trouble, or asks us to wait. And here is the local copy: an account that was
+//! said to be shut is not asked for again until it may be open, even if Redis has forgotten it meanwhile.
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use control::{BreakerRule, DispatchPause, Noted, Sign};
 use domain::{FailureClass, ProviderAccountId, metric, retry::Backoff};
 use provider_adapter::{NotSent, SubmitOutcome};
 use tokio::time::Instant;
 
-/// Failures in a row by account.
-#[derive(Debug, Default)]
-pub(crate) struct ProviderHealth(Mutex<HashMap<ProviderAccountId, InARow>>);
+use crate::{owned::Owned, worker::Worker};
 
-#[derive(Debug, Default)]
-struct InARow {
-    /// Failures, those of one moment counted once.
-    strikes: u32,
-    last_strike: Option<Instant>,
-    paused_until: Option<Instant>,
+/// A provider that is well is reported at most this often, unless something was wrong before.
+const WELL_EVERY: Duration = Duration::from_secs(1);
+
+/// How long the wishes of providers to be left alone are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PauseBounds {
+    /// At least; a provider that asks for less would be asked again at once.
+    pub floor: Duration,
+    /// At most; a header that asks for a day must not stop an account for a day.
+    pub cap: Duration,
 }
 
-/// Strikes in a row that are taken for chance.
-const CHANCE: u32 = 4;
-
-/// However many submits are under way when a connection breaks or a provider starts again, it is one event: failures
-/// this close together count once. What it may cost is bounded by the slots that unknown submits keep.
-const MOMENT: Duration = Duration::from_secs(1);
-
-impl ProviderHealth {
-    /// Takes the outcome of a submit in and says how long the account should be left alone.
-    pub(crate) fn note(
-        &self,
-        account: &ProviderAccountId,
-        outcome: &SubmitOutcome,
-        backoff: &Backoff,
-        spread: f64,
-    ) -> Option<Duration> {
-        let mut accounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let row = accounts.entry(account.clone()).or_default();
-        let pause = row.note(outcome, backoff, spread);
-        let open = if row.strikes > CHANCE { 1.0 } else { 0.0 };
-        metrics::gauge!(metric::PROVIDER_BREAKER_OPEN, "account" => account.to_string()).set(open);
-        pause
+impl Default for PauseBounds {
+    fn default() -> Self {
+        Self { floor: Duration::from_millis(500), cap: Duration::from_secs(300) }
     }
 }
 
-impl InARow {
-    fn note(&mut self, outcome: &SubmitOutcome, backoff: &Backoff, spread: f64) -> Option<Duration> {
-        match outcome {
-            SubmitOutcome::Accepted { .. } | SubmitOutcome::RejectedFinal { .. } => {
-                *self = Self::default();
-                None
-            }
+impl PauseBounds {
+    /// The pause, up to a fifth longer, so that not all schedulers come back at the same instant.
+    fn pause(self, asked: Duration, spread: f64) -> Duration {
+        asked.clamp(self.floor, self.cap.max(self.floor)).mul_f64(1.0 + 0.2 * spread.clamp(0.0, 1.0))
+    }
+}
+
+/// What an outcome says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Reading {
+    sign: Option<Sign>,
+    /// How long the provider asks to be left alone.
+    asks_for: Option<Duration>,
+}
+
+fn read(outcome: &SubmitOutcome, backoff: &Backoff) -> Reading {
+    let (sign, asks_for) = match outcome {
+        SubmitOutcome::Accepted { .. } | SubmitOutcome::RejectedFinal { .. } => (Some(Sign::Well), None),
+        SubmitOutcome::RejectedRetryable { class, retry_after, .. } => match class {
             // It answers, so it is well; it only wants to be asked later.
-            SubmitOutcome::RejectedRetryable { class, retry_after, .. } => {
-                *self = Self::default();
-                let asks_for_pause = matches!(
-                    class,
-                    FailureClass::RateLimited | FailureClass::ConcurrencyFull | FailureClass::Overloaded
-                );
-                asks_for_pause.then(|| retry_after.unwrap_or(backoff.first))
+            FailureClass::RateLimited | FailureClass::ConcurrencyFull | FailureClass::Overloaded => {
+                (Some(Sign::Well), Some(retry_after.unwrap_or(backoff.first)))
             }
-            SubmitOutcome::NotSent { why: NotSent::HeldBack, .. } => None,
-            SubmitOutcome::NotSent { .. } | SubmitOutcome::Unknown { .. } => {
-                let now = Instant::now();
-                let same_moment = self.last_strike.is_some_and(|last| now - last < MOMENT);
-                // What was sent before a pause and fails during it says nothing new either.
-                if same_moment || self.paused_until.is_some_and(|until| now < until) {
-                    return None;
-                }
-                self.strikes = self.strikes.saturating_add(1);
-                self.last_strike = Some(now);
-                if self.strikes <= CHANCE {
-                    return None;
-                }
-                let pause = backoff.pause(self.strikes - CHANCE, spread, None);
-                self.paused_until = Some(now + pause);
-                Some(pause)
+            FailureClass::ProviderInternal => (Some(Sign::Trouble), *retry_after),
+            _ => (Some(Sign::Well), None),
+        },
+        SubmitOutcome::NotSent { why: NotSent::HeldBack, .. } => (None, None),
+        SubmitOutcome::NotSent { .. } | SubmitOutcome::Unknown { .. } => (Some(Sign::Trouble), None),
+    };
+    Reading { sign, asks_for }
+}
+
+/// The local copy, by account.
+#[derive(Debug, Default)]
+pub(crate) struct ProviderHealth(Mutex<HashMap<ProviderAccountId, Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    shut_until: Option<Instant>,
+    /// Whether something is wrong that an answer would put right.
+    uneasy: bool,
+    told_at: Option<Instant>,
+}
+
+impl ProviderHealth {
+    fn all(&self) -> MutexGuard<'_, HashMap<ProviderAccountId, Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that no slot is granted there for so long.
+    pub(crate) fn is_shut(&self, account: &ProviderAccountId, for_so_long: Duration) {
+        let mut all = self.all();
+        let known = all.entry(account.clone()).or_default();
+        known.shut_until = Some(Instant::now() + for_so_long);
+        known.uneasy = true;
+        show(account, true);
+    }
+
+    /// For how long the account is known to be shut, if it is.
+    pub(crate) fn shut_for(&self, account: &ProviderAccountId) -> Option<Duration> {
+        let until = self.all().get(account)?.shut_until?;
+        Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+    }
+
+    /// How long until the first of the shut accounts may be open.
+    pub(crate) fn first_to_open(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let all = self.all();
+        let left = all.values().filter_map(|known| Some(known.shut_until?.saturating_duration_since(now)));
+        left.filter(|left| !left.is_zero()).min()
+    }
+
+    /// Whether the shared breaker has to hear of this sign: of every trouble, and of wellness that is news.
+    fn is_news(&self, account: &ProviderAccountId, sign: Sign) -> bool {
+        let mut all = self.all();
+        let known = all.entry(account.clone()).or_default();
+        let now = Instant::now();
+        let fresh = known.told_at.is_some_and(|told| now - told < WELL_EVERY);
+        let news = sign == Sign::Trouble || known.uneasy || !fresh;
+        if news {
+            known.told_at = Some(now);
+            known.uneasy = sign == Sign::Trouble;
+        }
+        news
+    }
+
+    /// Takes in what the shared breaker made of a sign.
+    fn learn(&self, account: &ProviderAccountId, noted: Noted) {
+        let mut all = self.all();
+        let known = all.entry(account.clone()).or_default();
+        known.shut_until = noted.open_for.map(|left| Instant::now() + left);
+        known.uneasy |= noted.open_for.is_some();
+        show(account, noted.open_for.is_some());
+    }
+}
+
+fn show(account: &ProviderAccountId, open: bool) {
+    let open = if open { 1.0 } else { 0.0 };
+    metrics::gauge!(metric::PROVIDER_BREAKER_OPEN, "account" => account.to_string()).set(open);
+}
+
+impl Worker {
+    /// Takes in how a submit went: a provider in trouble is left alone for a while, by every scheduler.
+    pub(crate) async fn note_submit(&self, owned: &Owned, outcome: &SubmitOutcome) {
+        let account = &owned.lease.account;
+        let Reading { sign, asks_for } = read(outcome, &self.config.backoff);
+        if let Some(sign) = sign.filter(|sign| self.health.is_news(account, *sign)) {
+            self.tell_breaker(owned, sign).await;
+        }
+        if let Some(asked) = asks_for {
+            let pause = self.config.account_pause.pause(asked, self.spread());
+            tracing::info!(%account, ?asked, ?pause, "a provider asks us to wait");
+            let pause = DispatchPause { account: account.clone(), model: None, pause };
+            if let Err(error) = self.control.set_not_before(&[pause]).await {
+                tracing::info!(%account, %error, "the pause of a provider account was not stored");
             }
+        }
+    }
+
+    async fn tell_breaker(&self, owned: &Owned, sign: Sign) {
+        let account = &owned.lease.account;
+        let rule = BreakerRule { pause: self.config.backoff, ..BreakerRule::default() };
+        match self.control.note_sign(account, owned.name(), sign, &rule, self.spread()).await {
+            Ok(noted) => {
+                self.health.learn(account, noted);
+                match noted.open_for {
+                    Some(open_for) if noted.changed => {
+                        tracing::warn!(%account, ?open_for, "the breaker of a provider account opens");
+                    }
+                    None if noted.changed => {
+                        tracing::info!(%account, "the breaker of a provider account closes");
+                        self.ring_account(account);
+                    }
+                    _ => {}
+                }
+            }
+            // Without Redis nothing is submitted, so there is nothing to protect the provider from.
+            Err(error) => tracing::debug!(%account, %error, "a breaker was not told how a submit went"),
         }
     }
 }
@@ -92,51 +181,59 @@ impl InARow {
 mod tests {
     use super::*;
 
-    fn note(health: &ProviderHealth, outcome: &SubmitOutcome) -> Option<u64> {
-        let pause = health.note(&"mock".parse().unwrap(), outcome, &Backoff::default(), 0.5);
-        pause.map(|pause| pause.as_secs())
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn failures_in_a_row_make_a_growing_pause_and_one_answer_ends_it() {
-        let health = ProviderHealth::default();
-        let lost = SubmitOutcome::Unknown { message: String::new() };
-        let mut pauses = Vec::new();
-        for _ in 0..7 {
-            let pause = note(&health, &lost);
-            tokio::time::advance(Duration::from_secs(pause.unwrap_or(1))).await;
-            pauses.push(pause);
-        }
-        assert_eq!(pauses, [None, None, None, None, Some(1), Some(4), Some(16)]);
-        let refused =
-            SubmitOutcome::RejectedFinal { class: FailureClass::InvalidInput, message: String::new() };
-        assert_eq!((note(&health, &refused), note(&health, &lost)), (None, None));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn submits_that_fail_together_are_one_step() {
-        let health = ProviderHealth::default();
-        let lost = SubmitOutcome::Unknown { message: String::new() };
-        let mut pauses = Vec::new();
-        for _ in 0..7 {
-            let together: Vec<_> = (0..200).filter_map(|_| note(&health, &lost)).collect();
-            tokio::time::advance(Duration::from_secs(together.first().copied().unwrap_or(1))).await;
-            pauses.push(together);
-        }
-        assert_eq!(pauses, [vec![], vec![], vec![], vec![], vec![1], vec![4], vec![16]]);
+    fn account() -> ProviderAccountId {
+        "mock".parse().unwrap()
     }
 
     #[test]
-    fn a_rate_limit_pauses_the_account_as_long_as_the_provider_asks() {
-        let health = ProviderHealth::default();
-        let refused = |class, retry_after| SubmitOutcome::RejectedRetryable {
+    fn an_outcome_says_whether_the_provider_is_there_and_whether_it_wants_to_be_left_alone() {
+        let refused = |class, seconds: Option<u64>| SubmitOutcome::RejectedRetryable {
             class,
-            retry_after,
+            retry_after: seconds.map(Duration::from_secs),
             message: String::new(),
         };
-        let asked = Some(Duration::from_secs(7));
-        assert_eq!(note(&health, &refused(FailureClass::RateLimited, asked)), Some(7));
-        assert_eq!(note(&health, &refused(FailureClass::RateLimited, None)), Some(1));
-        assert_eq!(note(&health, &refused(FailureClass::ProviderInternal, None)), None);
+        let invalid =
+            SubmitOutcome::RejectedFinal { class: FailureClass::InvalidInput, message: String::new() };
+        for (outcome, sign, asks_for) in [
+            (SubmitOutcome::Unknown { message: String::new() }, Some(Sign::Trouble), None),
+            (invalid, Some(Sign::Well), None),
+            (refused(FailureClass::RateLimited, Some(7)), Some(Sign::Well), Some(7)),
+            (refused(FailureClass::ConcurrencyFull, None), Some(Sign::Well), Some(1)),
+            (refused(FailureClass::ProviderInternal, None), Some(Sign::Trouble), None),
+        ] {
+            let reading = Reading { sign, asks_for: asks_for.map(Duration::from_secs) };
+            assert_eq!(read(&outcome, &Backoff::default()), reading, "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_pause_is_as_long_as_asked_or_a_little_longer_within_its_bounds() {
+        let bounds = PauseBounds::default();
+        let ms = |asked_ms, spread| bounds.pause(Duration::from_millis(asked_ms), spread).as_millis();
+        assert_eq!((ms(7_000, 0.0), ms(7_000, 1.0)), (7_000, 8_400));
+        assert_eq!((ms(0, 0.0), ms(86_400_000, 0.0)), (500, 300_000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_local_copy_keeps_its_distance_until_the_pause_is_over() {
+        let health = ProviderHealth::default();
+        assert_eq!((health.shut_for(&account()), health.first_to_open()), (None, None));
+        health.is_shut(&account(), Duration::from_secs(4));
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert_eq!(health.shut_for(&account()), Some(Duration::from_secs(1)));
+        assert_eq!(health.first_to_open(), Some(Duration::from_secs(1)));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!((health.shut_for(&account()), health.first_to_open()), (None, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_trouble_is_told_and_wellness_once_a_second_or_when_it_is_news() {
+        let health = ProviderHealth::default();
+        let told = |sign| health.is_news(&account(), sign);
+        assert_eq!((told(Sign::Well), told(Sign::Well)), (true, false));
+        assert_eq!((told(Sign::Trouble), told(Sign::Trouble)), (true, true));
+        assert_eq!((told(Sign::Well), told(Sign::Well)), (true, false));
+        tokio::time::advance(WELL_EVERY).await;
+        assert!(told(Sign::Well));
     }
 }

@@ -81,9 +81,9 @@ fn sets_of_slot(slot: &SlotRef) -> [SlotSet; 4] {
 
 fn sets_of(worker: &Worker, live: &[SlotRef]) -> Vec<SlotSet> {
     let mut sets: HashSet<SlotSet> = live.iter().flat_map(sets_of_slot).collect();
-    for model in worker.catalogue.models() {
-        sets.insert(SlotSet::Account(model.route.account.clone()));
-        sets.insert(SlotSet::Model(model.route.account.clone(), model.route.provider_model.clone()));
+    for route in worker.catalogue.models().iter().flat_map(|model| &model.routes) {
+        sets.insert(SlotSet::Account(route.account.clone()));
+        sets.insert(SlotSet::Model(route.account.clone(), route.provider_model.clone()));
     }
     for (tenant, user) in worker.suspects.take() {
         sets.insert(SlotSet::Tenant(tenant));

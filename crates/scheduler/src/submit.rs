@@ -41,7 +41,7 @@ pub(crate) async fn submit(worker: &Arc<Worker>, owned: &Arc<Owned>, record: Arc
     let outcome = tokio::time::timeout(limit + CUT_OFF_AFTER, provider.submit(&job, guard))
         .await
         .unwrap_or_else(|_| SubmitOutcome::Unknown { message: "the adapter overran its limit".to_owned() });
-    worker.note_submit(&owned.lease.account, &outcome).await;
+    worker.note_submit(owned, &outcome).await;
     match outcome {
         SubmitOutcome::Accepted { job, seen } => accepted(worker, owned, job, seen).await,
         SubmitOutcome::RejectedRetryable { class, retry_after, message } => {

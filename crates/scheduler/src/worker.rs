@@ -179,7 +179,7 @@ impl Worker {
     /// Says that there may be room at an account.
     pub(crate) fn ring_account(&self, account: &ProviderAccountId) {
         for model in self.catalogue.models() {
-            if model.route.account == *account {
+            if model.routes.iter().any(|route| route.account == *account) {
                 self.bell(&model.name).ring_for_room();
             }
         }

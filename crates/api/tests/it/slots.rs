@@ -42,7 +42,7 @@ impl Desk {
             limits: SlotLimits { account: 200, model: 200, tenant: 100, user: 10 },
             rates: DispatchRates::default(),
         };
-        let outcome = self.api.control.acquire_slots(&[claim]).await.remove(0);
+        let outcome = self.api.control.acquire_slots(&[claim], control::Trips::Two).await.remove(0);
         assert_eq!(outcome, Ok(SlotOutcome::Acquired));
     }
 }

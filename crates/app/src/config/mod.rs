@@ -276,10 +276,9 @@ impl Config {
     pub(crate) fn to_catalogue(&self) -> CatalogueConfig {
         let is_up =
             |account: &ProviderAccountId| self.providers.get(account).is_some_and(|p| p.url.is_some());
-        let models = self.models.iter().filter(|(_, model)| is_up(&model.account));
         let accounts = self.providers.iter().filter(|(account, _)| is_up(account));
         CatalogueConfig {
-            models: models.map(|(name, model)| model.to_model(name)).collect(),
+            models: self.models.iter().filter_map(|(name, model)| model.to_model(name, is_up)).collect(),
             accounts: accounts.map(|(account, provider)| provider.to_spec(account)).collect(),
             ..CatalogueConfig::default()
         }

@@ -8,7 +8,7 @@ use domain::{
 };
 use serde::{Deserialize, Serialize};
 
-/// One `models.<name>`. A model whose account has no address is not offered.
+/// One `models.<name>`. A model of which no account has an address is not offered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ModelConfig {
@@ -36,11 +36,23 @@ pub(crate) struct ModelConfig {
     pub(crate) account: ProviderAccountId,
     /// Its name there.
     pub(crate) provider_model: ModelName,
+    /// That account's share of the jobs, if there are further ones.
+    #[serde(default = "one")]
+    pub(crate) weight: u32,
+    /// Further accounts that serve it. Each takes its share, and what the others have no room for.
+    #[serde(default)]
+    pub(crate) further_routes: Vec<Route>,
+}
+
+const fn one() -> u32 {
+    1
 }
 
 /// The models of the mock provider.
 pub(super) fn defaults() -> BTreeMap<ModelName, ModelConfig> {
     let entry = |model: Model| {
+        let mut routes = model.routes.into_iter();
+        let first = routes.next()?;
         let config = ModelConfig {
             title: model.title,
             duration_seconds: model.duration_seconds,
@@ -52,17 +64,37 @@ pub(super) fn defaults() -> BTreeMap<ModelName, ModelConfig> {
             usual_duration_ms: model.usual_duration_ms,
             deadline_seconds: model.deadline_seconds,
             expensive: model.expensive,
-            account: model.route.account,
-            provider_model: model.route.provider_model,
+            account: first.account,
+            provider_model: first.provider_model,
+            weight: first.weight,
+            further_routes: routes.collect(),
         };
-        (model.name, config)
+        Some((model.name, config))
     };
-    catalogue::CatalogueConfig::default().models.into_iter().map(entry).collect()
+    catalogue::CatalogueConfig::default().models.into_iter().filter_map(entry).collect()
 }
 
 impl ModelConfig {
-    pub(super) fn to_model(&self, name: &ModelName) -> Model {
-        Model {
+    /// The model with its routes to the accounts that are up; none when there are none.
+    pub(super) fn to_model(
+        &self,
+        name: &ModelName,
+        is_up: impl Fn(&ProviderAccountId) -> bool,
+    ) -> Option<Model> {
+        let first = Route {
+            account: self.account.clone(),
+            provider_model: self.provider_model.clone(),
+            weight: self.weight,
+        };
+        let routes: Vec<_> = std::iter::once(&first)
+            .chain(&self.further_routes)
+            .filter(|route| is_up(&route.account))
+            .cloned()
+            .collect();
+        if routes.is_empty() {
+            return None;
+        }
+        Some(Model {
             name: name.clone(),
             title: self.title.clone(),
             duration_seconds: self.duration_seconds,
@@ -74,7 +106,7 @@ impl ModelConfig {
             usual_duration_ms: self.usual_duration_ms,
             deadline_seconds: self.deadline_seconds,
             expensive: self.expensive,
-            route: Route { account: self.account.clone(), provider_model: self.provider_model.clone() },
-        }
+            routes,
+        })
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::retry::Backoff;
-use scheduler::{EffortConfig, SchedulerConfig};
+use scheduler::{EffortConfig, PauseBounds, SchedulerConfig};
 use serde::{Deserialize, Serialize};
 
 use super::fault::Faults;
@@ -48,6 +48,10 @@ pub(crate) struct SchedulerSection {
     pub(crate) gather_ms_max: u64,
     /// How many times as far apart looks at jobs are then.
     pub(crate) look_stretch_max: u32,
+    /// How long a provider account that asks for a pause is left alone at least, in milliseconds.
+    pub(crate) pause_ms_min: u64,
+    /// And at most, in seconds.
+    pub(crate) pause_seconds_max: u64,
     /// The pause after a task's first try, in milliseconds; each further one is four times as long.
     pub(crate) backoff_ms: u64,
     /// The longest such pause, in seconds.
@@ -88,6 +92,8 @@ impl Default for SchedulerSection {
             starts_per_second_min: config.effort.starts_per_second_min,
             gather_ms_max: millis(config.effort.gather_max),
             look_stretch_max: config.effort.look_stretch_max,
+            pause_ms_min: millis(config.account_pause.floor),
+            pause_seconds_max: config.account_pause.cap.as_secs(),
             backoff_ms: millis(config.backoff.first),
             backoff_seconds_max: config.backoff.max.as_secs(),
             outlive_seconds: config.outlive_max.as_secs(),
@@ -110,6 +116,7 @@ impl SchedulerSection {
             ("max_attempts", u64::from(self.max_attempts)),
             ("reconciling_seconds", self.reconciling_seconds),
             ("post_processing_seconds", self.post_processing_seconds),
+            ("pause_seconds_max", self.pause_seconds_max),
             ("backoff_ms", self.backoff_ms),
         ] {
             faults.require(seconds > 0, format!("scheduler.{key}"), "must be at least 1");
@@ -147,6 +154,10 @@ impl SchedulerSection {
                 first: Duration::from_millis(self.backoff_ms),
                 max: Duration::from_secs(self.backoff_seconds_max),
                 ..Backoff::default()
+            },
+            account_pause: PauseBounds {
+                floor: Duration::from_millis(self.pause_ms_min),
+                cap: Duration::from_secs(self.pause_seconds_max),
             },
             outlive_max: Duration::from_secs(self.outlive_seconds),
             shutdown_max: Duration::from_secs(self.shutdown_seconds),

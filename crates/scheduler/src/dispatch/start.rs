@@ -2,19 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use catalogue::AccountSpec;
 use control::{Lease, Park, ReadyTask, Renewal, Sent, SlotRef};
 use domain::{
     AttemptRef,
     complaints::Complaints,
-    model::Model,
     task::Attempt,
     wait::{Wait, WaitDetail, WaitReason},
 };
 use task_state::{Claim, ClaimOutcome, TaskRecord};
 use tokio::time::Instant;
 
-use super::{PutBack, WHILE_FULL};
+use super::{PutBack, Refusal, WHILE_FULL, ways::Way};
 use crate::{
     drive::{Stage, drive},
     loops::PassError,
@@ -26,6 +24,13 @@ use crate::{
 /// than this is an outage, in which nothing may be submitted.
 const AS_GOOD_AS_LEASED: Duration = Duration::from_millis(100);
 
+/// A claimed task that is to be submitted.
+struct Started {
+    lease: Lease,
+    record: Arc<TaskRecord>,
+    window: SubmitWindow,
+}
+
 /// Claims the tasks in one commit, starts a driver for each and writes their leases. Returns those that PostgreSQL
 /// found no room for. `slots_at` is the instant before their slots were asked for.
 ///
@@ -34,53 +39,51 @@ const AS_GOOD_AS_LEASED: Duration = Duration::from_millis(100);
 /// of a dead worker; their slots are not given back here, because they may be in use.
 pub(super) async fn start(
     worker: &Arc<Worker>,
-    model: &Model,
-    account: &AccountSpec,
-    tasks: Vec<ReadyTask>,
+    tasks: Vec<(ReadyTask, Arc<Way>)>,
     slots_at: Instant,
 ) -> Result<Vec<PutBack>, PassError> {
     if tasks.is_empty() {
         return Ok(Vec::new());
     }
-    let Some(provider) = worker.providers.get(&account.id) else {
-        return Err(format!("no adapter serves the provider account {}", account.id).into());
-    };
     // Nothing is sent later than one lease after this, and a submit takes no longer than its limit. The adapter is
     // cut off a second after that.
     let lease = worker.config.lease;
-    let submit_limit = lease + provider.capabilities().limits.submit + crate::submit::CUT_OFF_AFTER;
+    let submit_limit =
+        |way: &Way| lease + way.provider.capabilities().limits.submit + crate::submit::CUT_OFF_AFTER;
     let claims = tasks
         .iter()
-        .map(|task| Claim {
+        .map(|(task, way)| Claim {
             task: task.task,
             attempt_no: task.next_attempt_no,
-            account: account.id.clone(),
-            provider_model: model.route.provider_model.clone(),
+            account: way.account.id.clone(),
+            provider_model: way.provider_model.clone(),
             worker: worker.id.clone(),
-            account_limit: account.slots,
-            model_limit: account.slots_of(&model.route.provider_model),
-            submit_limit,
+            account_limit: way.account.slots,
+            model_limit: way.account.slots_of(&way.provider_model),
+            submit_limit: submit_limit(way),
         })
         .collect();
     let asked_at = Instant::now();
     let outcomes = worker.task_state.claim(claims).await?;
-    let window = SubmitWindow { send_before: asked_at + lease, ends_at: Instant::now() + submit_limit };
+    let answered_at = Instant::now();
 
     let (mut started, mut put_back, mut over) = (Vec::new(), Vec::new(), Vec::new());
     let (mut unused, mut doubtful, mut again) = (Vec::new(), Vec::new(), Vec::new());
-    for (task, outcome) in tasks.into_iter().zip(outcomes) {
-        let slot = slot_of(model, account, &task);
+    for ((task, way), outcome) in tasks.into_iter().zip(outcomes) {
+        let slot = slot_of(&way, &task);
         match outcome {
             ClaimOutcome::Claimed(record, attempt) => {
-                let lease = lease_of(worker, &slot, attempt);
-                started.push((lease, record));
+                let window =
+                    SubmitWindow { send_before: asked_at + lease, ends_at: answered_at + submit_limit(&way) };
+                started.push(Started { lease: lease_of(worker, &slot, attempt), record, window });
                 over.push(task);
             }
             ClaimOutcome::NoRoom => {
                 unused.push(slot);
                 let reason = WaitReason::ProviderConcurrency;
                 let wait = Some(Wait { reason, detail: WaitDetail::default() });
-                put_back.push(PutBack { task, park: Park::Head, wait, rest: Some(WHILE_FULL) });
+                put_back
+                    .push(PutBack { task, why: Refusal { park: Park::Head, wait, rest: Some(WHILE_FULL) } });
             }
             ClaimOutcome::Gone(record) => {
                 // The slot may be another's who made the attempt, or one that was taken anew when that was over already.
@@ -105,7 +108,7 @@ pub(super) async fn start(
             tracing::info!(%error, "slots were not released; the reconciler will");
         });
     }
-    launch(worker, started, window, slots_at, &over).await;
+    launch(worker, started, slots_at, &over).await;
     worker.enqueue(&again).await;
     Ok(put_back)
 }
@@ -127,18 +130,12 @@ async fn of_ended_attempts(worker: &Worker, slots: Vec<SlotRef>) -> Vec<SlotRef>
 
 /// Starts the drivers of claimed tasks and writes their leases; after a stall in the other order, and then those
 /// without a lease will not be sent.
-async fn launch(
-    worker: &Arc<Worker>,
-    started: Vec<(Lease, Arc<TaskRecord>)>,
-    window: SubmitWindow,
-    slots_at: Instant,
-    over: &[ReadyTask],
-) {
+async fn launch(worker: &Arc<Worker>, started: Vec<Started>, slots_at: Instant, over: &[ReadyTask]) {
     let asked_at = Instant::now();
     let at_once = asked_at.duration_since(slots_at) < AS_GOOD_AS_LEASED;
-    let leases: Vec<_> = started.iter().map(|(lease, _)| lease.clone()).collect();
+    let leases: Vec<_> = started.iter().map(|one| one.lease.clone()).collect();
     let mut owned = Vec::with_capacity(started.len());
-    for (lease, record) in started {
+    for Started { lease, record, window } in started {
         let place = worker.places.clone().try_acquire_owned().ok();
         let one = Arc::new(Owned::new(lease, record.as_ref().into(), window, place));
         one.learn(&record);
@@ -175,11 +172,11 @@ async fn launch(
     }
 }
 
-fn slot_of(model: &Model, account: &AccountSpec, task: &ReadyTask) -> SlotRef {
+fn slot_of(way: &Way, task: &ReadyTask) -> SlotRef {
     SlotRef {
         attempt: AttemptRef { task: task.task, attempt_no: task.next_attempt_no },
-        account: account.id.clone(),
-        model: model.route.provider_model.clone(),
+        account: way.account.id.clone(),
+        model: way.provider_model.clone(),
         tenant: task.tenant,
         user: task.user,
     }

@@ -1,8 +1,11 @@
-//! Taking the places and rates of a batch, and rebuilding tags that Redis has lost.
+//! Taking the places and rates of a batch, each task at the first account that has room, and rebuilding tags that Redis has lost.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
-use catalogue::AccountSpec;
 use chrono::TimeDelta;
 use control::{
     ControlError, DispatchRates, Park, ReadyTask, Rebuild, Sent, SlotClaim, SlotLimits, SlotOutcome, SlotRef,
@@ -11,71 +14,98 @@ use control::{
 use domain::{
     AttemptRef,
     limits::Tier,
-    model::Model,
     wait::{Wait, WaitDetail, WaitReason},
 };
 use task_state::LiveSlot;
 use tokio::time::Instant;
 
-use super::{PutBack, WHILE_FULL};
+use super::{
+    PutBack, Refusal, WHILE_FULL,
+    ways::{Way, Wheel},
+};
 use crate::{loops::PassError, worker::Worker};
 
 /// How often a claim is repeated that met a lost tag or an answer that did not come.
 const ROUNDS_MAX: u32 = 5;
 /// While another scheduler rebuilds a tag.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(20);
+/// Until the next look at accounts whose breakers just opened again.
+const WHILE_SHUT: Duration = Duration::from_millis(100);
 /// A parked user or tenant comes back by a release, or after this.
 const PARKED_MAX: Duration = Duration::from_secs(2);
 /// A task whose owner is not known waits this long for an operator.
 const UNKNOWN_OWNER: TimeDelta = TimeDelta::seconds(30);
 
-/// A task with the claim on its slots; none when its owner does not exist.
+/// A task with the accounts that it may go to.
 pub(super) struct Wish {
     task: ReadyTask,
-    claim: Option<SlotClaim>,
+    /// None when its owner does not exist.
+    tier: Option<Arc<Tier>>,
+    /// Those still to be tried, the next one first.
+    ways: VecDeque<Arc<Way>>,
+    /// Why those before did not take it, or rather the one of them that may take it soonest.
+    refused: Option<Refusal>,
 }
 
 /// How a batch fared.
 pub(super) struct Taken {
-    /// Those that hold all their places now.
-    pub(super) acquired: Vec<ReadyTask>,
+    /// Those that hold all their places now, and where.
+    pub(super) acquired: Vec<(ReadyTask, Arc<Way>)>,
     /// The instant before Redis was first asked.
     pub(super) asked_at: Instant,
     /// The others.
     pub(super) put_back: Vec<PutBack>,
 }
 
-/// Says what each task needs.
-pub(super) async fn claims(
+/// Says where each task may go.
+///
+/// # Errors
+/// When PostgreSQL cannot say whose the tasks are.
+pub(super) async fn wishes(
     worker: &Worker,
-    model: &Model,
-    account: &AccountSpec,
+    wheel: &Wheel,
+    ways: &[Arc<Way>],
     tasks: Vec<ReadyTask>,
 ) -> Result<Vec<Wish>, PassError> {
     let mut wishes = Vec::with_capacity(tasks.len());
     for task in tasks {
         let tier = worker.tenancy.tier_of(task.user).await?;
-        let claim = tier.map(|tier| claim_of(model, account, &task, &tier));
-        wishes.push(Wish { task, claim });
+        let ways = wheel.turn(ways, |account| worker.health.shut_for(account).is_some());
+        wishes.push(Wish { task, tier, ways, refused: None });
     }
     Ok(wishes)
 }
 
-fn claim_of(model: &Model, account: &AccountSpec, task: &ReadyTask, tier: &Arc<Tier>) -> SlotClaim {
-    let provider_model = &model.route.provider_model;
-    SlotClaim {
-        attempt: AttemptRef { task: task.task, attempt_no: task.next_attempt_no },
-        account: account.id.clone(),
-        model: provider_model.clone(),
-        tenant: task.tenant,
-        user: task.user,
-        limits: SlotLimits {
-            account: account.slots,
-            model: account.slots_of(provider_model),
-            tenant: tier.tenant.running,
-            user: tier.user.running,
-        },
-        rates: DispatchRates { account: account.submits, model: account.submits_of(provider_model) },
+impl Wish {
+    /// What it asks of the next account; none when there is no account, or no owner.
+    fn claim(&self) -> Option<SlotClaim> {
+        let (way, tier) = self.ways.front().zip(self.tier.as_ref())?;
+        let (account, provider_model) = (&way.account, &way.provider_model);
+        Some(SlotClaim {
+            attempt: AttemptRef { task: self.task.task, attempt_no: self.task.next_attempt_no },
+            account: account.id.clone(),
+            model: provider_model.clone(),
+            tenant: self.task.tenant,
+            user: self.task.user,
+            limits: SlotLimits {
+                account: account.slots,
+                model: account.slots_of(provider_model),
+                tenant: tier.tenant.running,
+                user: tier.user.running,
+            },
+            rates: DispatchRates { account: account.submits, model: account.submits_of(provider_model) },
+        })
+    }
+
+    /// Goes on to the next account. Without one it is not to start now, for the reason that may be over soonest.
+    fn refused(&mut self, why: Refusal) -> Option<Refusal> {
+        self.ways.pop_front();
+        let soonest = self.refused.take().filter(|before| before.rest <= why.rest).unwrap_or(why);
+        if self.ways.is_empty() {
+            return Some(soonest);
+        }
+        self.refused = Some(soonest);
+        None
     }
 }
 
@@ -87,69 +117,103 @@ pub(super) async fn take(worker: &Worker, wishes: Vec<Wish>, trips: Trips) -> Re
     let mut taken = Taken { acquired: Vec::new(), asked_at: Instant::now(), put_back: Vec::new() };
     let mut open = Vec::with_capacity(wishes.len());
     for wish in wishes {
-        match wish.claim {
-            Some(claim) => open.push((wish.task, claim)),
-            None => {
-                tracing::error!(task = %wish.task.task, user = %wish.task.user, "a queued task's owner is not known");
-                let until_ms = (worker.clock.now() + UNKNOWN_OWNER).timestamp_millis();
-                taken.put_back.push(PutBack {
-                    task: wish.task,
-                    park: Park::Task { until_ms },
-                    wait: None,
-                    rest: None,
-                });
-            }
+        if wish.tier.is_none() {
+            tracing::error!(task = %wish.task.task, user = %wish.task.user, "a queued task's owner is not known");
+            let until_ms = (worker.clock.now() + UNKNOWN_OWNER).timestamp_millis();
+            let why = Refusal { park: Park::Task { until_ms }, wait: None, rest: None };
+            taken.put_back.push(PutBack { task: wish.task, why });
+        } else if wish.ways.is_empty() {
+            let shut_for = worker.health.first_to_open().unwrap_or(WHILE_SHUT);
+            let why = later(worker, WaitReason::BreakerOpen, shut_for);
+            taken.put_back.push(PutBack { task: wish.task, why });
+        } else {
+            open.push(wish);
         }
     }
-    for round in 0..ROUNDS_MAX {
-        if open.is_empty() {
-            break;
-        }
-        if round > 0 {
+    let mut repeated = 0;
+    while !open.is_empty() && repeated < ROUNDS_MAX {
+        let asked = take_once(worker, open, trips, &mut taken).await?;
+        open = asked.onward;
+        if !asked.again.is_empty() {
+            open.extend(asked.again);
+            repeated += 1;
             tokio::time::sleep(BETWEEN_ROUNDS).await;
         }
-        open = take_once(worker, open, trips, &mut taken).await?;
     }
     // Somebody else rebuilds for longer than we wait.
-    taken.put_back.extend(open.into_iter().map(|(task, _)| PutBack {
-        task,
-        park: Park::Head,
-        wait: None,
-        rest: Some(BETWEEN_ROUNDS),
+    taken.put_back.extend(open.into_iter().map(|wish| {
+        let why = Refusal { park: Park::Head, wait: None, rest: Some(BETWEEN_ROUNDS) };
+        PutBack { task: wish.task, why }
     }));
     Ok(taken)
 }
 
-type Open = Vec<(ReadyTask, SlotClaim)>;
+/// Those of a round that are not through.
+#[derive(Default)]
+struct Asked {
+    /// They go on to another account.
+    onward: Vec<Wish>,
+    /// They have to be asked for again, in a moment.
+    again: Vec<Wish>,
+}
 
-/// One round. Returns those that have to be asked for again.
-async fn take_once(worker: &Worker, open: Open, trips: Trips, taken: &mut Taken) -> Result<Open, PassError> {
-    let claims: Vec<_> = open.iter().map(|(_, claim)| claim.clone()).collect();
+/// One round.
+async fn take_once(
+    worker: &Worker,
+    open: Vec<Wish>,
+    trips: Trips,
+    taken: &mut Taken,
+) -> Result<Asked, PassError> {
+    let claims: Vec<_> = open.iter().filter_map(Wish::claim).collect();
     let outcomes = worker.control.acquire_slots(&claims, trips).await;
-    let (mut again, mut unknown, mut not_ready) = (Vec::new(), Vec::new(), HashSet::new());
-    let mut away = None;
-    for ((task, claim), outcome) in open.into_iter().zip(outcomes) {
-        match outcome {
-            Ok(SlotOutcome::Acquired) => taken.acquired.push(task),
+    let mut asked = Asked::default();
+    let (mut unknown, mut not_ready, mut away) = (Vec::new(), HashSet::new(), None);
+    for ((mut wish, claim), outcome) in open.into_iter().zip(claims).zip(outcomes) {
+        let why = match outcome {
+            Ok(SlotOutcome::Acquired) => {
+                if let Some(way) = wish.ways.pop_front() {
+                    taken.acquired.push((wish.task, way));
+                }
+                continue;
+            }
             Ok(SlotOutcome::NotReady { tag }) => {
                 not_ready.insert(tag);
-                again.push((task, claim));
-            }
-            Ok(SlotOutcome::Full { reason, used, limit }) => {
-                worker.suspects.note(task.tenant, task.user);
-                taken.put_back.push(full(task, reason, used, limit));
-            }
-            Ok(SlotOutcome::Rate { retry_after_ms }) => {
-                taken.put_back.push(later(worker, task, WaitReason::ProviderRate, retry_after_ms));
-            }
-            Ok(SlotOutcome::NotBefore { retry_after_ms }) => {
-                taken.put_back.push(later(worker, task, WaitReason::ProviderBackoff, retry_after_ms));
+                asked.again.push(wish);
+                continue;
             }
             Err(ControlError::Unknown) => {
                 unknown.push(claim.slot());
-                again.push((task, claim));
+                asked.again.push(wish);
+                continue;
             }
-            Err(error) => away = Some(error),
+            Err(error) => {
+                away = Some(error);
+                continue;
+            }
+            Ok(SlotOutcome::Full { reason, used, limit }) => {
+                worker.suspects.note(wish.task.tenant, wish.task.user);
+                let why = full(reason, used, limit);
+                if matches!(why.park, Park::User { .. } | Park::Tenant { .. }) {
+                    // No other account would change that.
+                    taken.put_back.push(PutBack { task: wish.task, why });
+                    continue;
+                }
+                why
+            }
+            Ok(SlotOutcome::Rate { retry_after_ms }) => {
+                later_ms(worker, WaitReason::ProviderRate, retry_after_ms)
+            }
+            Ok(SlotOutcome::NotBefore { retry_after_ms }) => {
+                later_ms(worker, WaitReason::ProviderBackoff, retry_after_ms)
+            }
+            Ok(SlotOutcome::BreakerOpen { retry_after_ms }) => {
+                worker.health.is_shut(&claim.account, Duration::from_millis(retry_after_ms));
+                later_ms(worker, WaitReason::BreakerOpen, retry_after_ms)
+            }
+        };
+        match wish.refused(why) {
+            None => asked.onward.push(wish),
+            Some(why) => taken.put_back.push(PutBack { task: wish.task, why }),
         }
     }
     if let Some(error) = away {
@@ -163,10 +227,10 @@ async fn take_once(worker: &Worker, open: Open, trips: Trips, taken: &mut Taken)
     for tag in not_ready {
         rebuild(worker, &tag).await?;
     }
-    Ok(again)
+    Ok(asked)
 }
 
-fn full(task: ReadyTask, reason: WaitReason, used: u32, limit: u32) -> PutBack {
+fn full(reason: WaitReason, used: u32, limit: u32) -> Refusal {
     let (park, rest) = match reason {
         WaitReason::UserConcurrency => (Park::User { for_at_most: PARKED_MAX }, None),
         WaitReason::TenantConcurrency => (Park::Tenant { for_at_most: PARKED_MAX }, None),
@@ -174,14 +238,17 @@ fn full(task: ReadyTask, reason: WaitReason, used: u32, limit: u32) -> PutBack {
         _ => (Park::Head, Some(WHILE_FULL)),
     };
     let detail = WaitDetail { used: Some(used), limit: Some(limit), until: None };
-    PutBack { task, park, wait: Some(Wait { reason, detail }), rest }
+    Refusal { park, wait: Some(Wait { reason, detail }), rest }
 }
 
-fn later(worker: &Worker, task: ReadyTask, reason: WaitReason, retry_after_ms: u64) -> PutBack {
-    let rest = Duration::from_millis(retry_after_ms);
+fn later_ms(worker: &Worker, reason: WaitReason, retry_after_ms: u64) -> Refusal {
+    later(worker, reason, Duration::from_millis(retry_after_ms))
+}
+
+fn later(worker: &Worker, reason: WaitReason, rest: Duration) -> Refusal {
     let until = worker.clock.now() + TimeDelta::from_std(rest).unwrap_or_default();
     let detail = WaitDetail { until: Some(until), ..WaitDetail::default() };
-    PutBack { task, park: Park::Head, wait: Some(Wait { reason, detail }), rest: Some(rest) }
+    Refusal { park: Park::Head, wait: Some(Wait { reason, detail }), rest: Some(rest) }
 }
 
 /// Rebuilds a tag from the live attempts, unless somebody else does just now.
