@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use control::BreakerRule;
 use domain::retry::Backoff;
 
 use crate::{effort::EffortConfig, provider_health::PauseBounds};
@@ -35,6 +36,8 @@ pub struct SchedulerConfig {
     pub effort: EffortConfig,
     /// The pause between tries of a task.
     pub backoff: Backoff,
+    /// When the breaker of a provider account opens, and for how long.
+    pub breaker: BreakerRule,
     /// For how long a provider account is left alone when it asks for it.
     pub account_pause: PauseBounds,
     /// How long an attempt may outlive its task before it is closed and put before the operator.
@@ -59,6 +62,7 @@ impl Default for SchedulerConfig {
             running_after: Duration::from_millis(400),
             effort: EffortConfig::default(),
             backoff: Backoff::default(),
+            breaker: BreakerRule::default(),
             account_pause: PauseBounds::default(),
             outlive_max: Duration::from_secs(2 * 3_600),
             shutdown_max: Duration::from_secs(30),

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use control::{BreakerRule, DispatchPause, Noted, Sign};
+use control::{DispatchPause, Noted, Sign};
 use domain::{FailureClass, ProviderAccountId, metric, retry::Backoff};
 use provider_adapter::{NotSent, SubmitOutcome};
 use tokio::time::Instant;
@@ -156,8 +156,8 @@ impl Worker {
 
     async fn tell_breaker(&self, owned: &Owned, sign: Sign) {
         let account = &owned.lease.account;
-        let rule = BreakerRule { pause: self.config.backoff, ..BreakerRule::default() };
-        match self.control.note_sign(account, owned.name(), sign, &rule, self.spread()).await {
+        let rule = &self.config.breaker;
+        match self.control.note_sign(account, owned.name(), sign, rule, self.spread()).await {
             Ok(noted) => {
                 self.health.learn(account, noted);
                 match noted.open_for {

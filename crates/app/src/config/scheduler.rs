@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use control::BreakerRule;
 use domain::retry::Backoff;
 use scheduler::{EffortConfig, PauseBounds, SchedulerConfig};
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,8 @@ pub(crate) struct SchedulerSection {
     pub(crate) gather_ms_max: u64,
     /// How many times as far apart looks at jobs are then.
     pub(crate) look_stretch_max: u32,
+    /// Troubles in a row with a provider account that are taken for chance; the next opens its breaker.
+    pub(crate) breaker_chance: u32,
     /// How long a provider account that asks for a pause is left alone at least, in milliseconds.
     pub(crate) pause_ms_min: u64,
     /// And at most, in seconds.
@@ -92,6 +95,7 @@ impl Default for SchedulerSection {
             starts_per_second_min: config.effort.starts_per_second_min,
             gather_ms_max: millis(config.effort.gather_max),
             look_stretch_max: config.effort.look_stretch_max,
+            breaker_chance: config.breaker.chance,
             pause_ms_min: millis(config.account_pause.floor),
             pause_seconds_max: config.account_pause.cap.as_secs(),
             backoff_ms: millis(config.backoff.first),
@@ -155,6 +159,7 @@ impl SchedulerSection {
                 max: Duration::from_secs(self.backoff_seconds_max),
                 ..Backoff::default()
             },
+            breaker: BreakerRule { chance: self.breaker_chance, ..BreakerRule::default() },
             account_pause: PauseBounds {
                 floor: Duration::from_millis(self.pause_ms_min),
                 cap: Duration::from_secs(self.pause_seconds_max),

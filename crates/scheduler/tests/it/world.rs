@@ -7,11 +7,12 @@ use std::{
     time::Duration,
 };
 
-use catalogue::{Catalogue, CatalogueConfig};
+use catalogue::{AccountSpec, Catalogue, CatalogueConfig};
 use control::{Control, ControlConfig, SlotSet};
 use domain::{
     AccountId, Credits, GrantId, ProviderAccountId, TaskId, TaskStatus, TenantId, UserId,
     clock::SystemClock,
+    model::Route,
     task::{Event, EventType, Inputs, Refusal},
 };
 use fetch::{Fetch, FetchConfig, Limits, Request, SendGuard};
@@ -52,6 +53,8 @@ pub(crate) struct Setting {
     pub(crate) redis_url: Option<String>,
     /// Jobs that one user may have at once, instead of what the tier says.
     pub(crate) user_running: Option<u32>,
+    /// The weight of a second account, at a provider of its own, that serves the same models.
+    pub(crate) second: Option<u32>,
     /// Stands between the scheduler and the provider's adapter.
     pub(crate) adapter: fn(MockProvider) -> Arc<dyn Provider>,
 }
@@ -68,6 +71,7 @@ impl Default for Setting {
             scheduler: quick(),
             redis_url: None,
             user_running: None,
+            second: None,
             adapter: |adapter| Arc::new(adapter),
         }
     }
@@ -90,6 +94,8 @@ pub(crate) struct World {
     pub(crate) control: Control,
     pub(crate) task_state: TaskState,
     pub(crate) provider: mock_provider::Running,
+    /// The second account's, if there is one.
+    pub(crate) other: Option<mock_provider::Running>,
     pub(crate) tenant: TenantId,
     pub(crate) user: UserId,
     account: AccountId,
@@ -109,7 +115,8 @@ struct Place {
     prefix: String,
     storage: PathBuf,
     provider: String,
-    /// Where the provider may be reached.
+    other: Option<String>,
+    /// Where the providers may be reached.
     authorities: Vec<String>,
 }
 
@@ -159,6 +166,14 @@ impl Parts {
             account.model_slots.clear();
             account.submits = None;
         }
+        if let Some(weight) = setting.second {
+            let first = catalogue.accounts[0].clone();
+            catalogue.accounts.push(AccountSpec { id: second_id(), ..first });
+            for model in &mut catalogue.models {
+                let first = model.routes[0].clone();
+                model.routes.push(Route { account: second_id(), weight, ..first });
+            }
+        }
         for model in &mut catalogue.models {
             model.usual_duration_ms = u64::try_from(setting.duration.as_millis()).unwrap();
         }
@@ -168,13 +183,16 @@ impl Parts {
             tier.user.running = setting.user_running.unwrap_or(tier.user.running);
         }
         let tenancy = Tenancy::new(pool, tenancy).unwrap();
-        let mut mock = MockConfig::new(place.provider.clone());
-        mock.look_up = setting.look_up;
-        mock.poll_interval = Duration::from_millis(100);
-        mock.limits.submit = setting.submit_limit;
-        let adapter = MockProvider::new(account_id(), mock, fetch.clone(), Arc::new(SystemClock));
-        let adapter = (setting.adapter)(adapter);
-        let providers = Providers::new([adapter]).unwrap();
+        let adapter = |account, url: &String| {
+            let mut mock = MockConfig::new(url.clone());
+            mock.look_up = setting.look_up;
+            mock.poll_interval = Duration::from_millis(100);
+            mock.limits.submit = setting.submit_limit;
+            (setting.adapter)(MockProvider::new(account, mock, fetch.clone(), Arc::new(SystemClock)))
+        };
+        let first = adapter(account_id(), &place.provider);
+        let second = place.other.iter().map(|url| adapter(second_id(), url));
+        let providers = Providers::new(std::iter::once(first).chain(second)).unwrap();
         Self { control, task_state, catalogue, tenancy, providers, media, fetch }
     }
 
@@ -276,19 +294,27 @@ impl World {
             duration: setting.duration,
             fail_rate: 0.0,
         };
-        let provider = mock_provider::start(mock_provider::Config {
-            models: ["mock-fast", "mock-slow", "mock-pro"].map(model).to_vec(),
-            ..mock_provider::Config::default()
-        })
-        .await
-        .unwrap();
+        let start = async || {
+            let models = ["mock-fast", "mock-slow", "mock-pro"].map(model).to_vec();
+            let config = mock_provider::Config { models, ..mock_provider::Config::default() };
+            mock_provider::start(config).await.unwrap()
+        };
+        let provider = start().await;
+        let mut other = None;
+        if setting.second.is_some() {
+            other = Some(start().await);
+        }
         let place = Place {
             database: db.url.clone(),
             redis: setting.redis_url.clone().unwrap_or_else(|| redis.url.clone()),
             prefix: redis.prefix.clone(),
             storage: storage.path().to_owned(),
             provider: provider.url(),
-            authorities: vec![provider.authority()],
+            other: other.as_ref().map(mock_provider::Running::url),
+            authorities: std::iter::once(&provider)
+                .chain(&other)
+                .map(mock_provider::Running::authority)
+                .collect(),
         };
         let parts = Parts::new(&place, &setting, db.pool.clone());
         let (tenant, user, account) = (TenantId::generate(), UserId::generate(), AccountId::generate());
@@ -298,6 +324,7 @@ impl World {
             media: parts.media.clone(),
             parts,
             provider,
+            other,
             tenant,
             user,
             account,
@@ -558,25 +585,37 @@ impl World {
 
     /// Puts fault rules in place.
     pub(crate) async fn faults(&self, rules: Value) {
-        self.provider_call(Method::PUT, "faults", rules).await;
+        self.provider_call(&self.provider, Method::PUT, "faults", rules).await;
     }
 
     pub(crate) async fn model(&self, model: &str, change: Value) {
-        self.provider_call(Method::PUT, &format!("models/{model}"), change).await;
+        self.provider_call(&self.provider, Method::PUT, &format!("models/{model}"), change).await;
     }
 
     /// What the provider has seen.
     pub(crate) async fn stats(&self) -> Value {
-        self.provider_call(Method::GET, "stats", Value::Null).await
+        self.provider_call(&self.provider, Method::GET, "stats", Value::Null).await
+    }
+
+    /// What the second account's provider has seen.
+    pub(crate) async fn stat_of_other(&self, name: &str) -> u64 {
+        let other = self.other.as_ref().unwrap();
+        self.provider_call(other, Method::GET, "stats", Value::Null).await[name].as_u64().unwrap()
     }
 
     pub(crate) async fn stat(&self, name: &str) -> u64 {
         self.stats().await[name].as_u64().unwrap()
     }
 
-    async fn provider_call(&self, method: Method, path: &str, body: Value) -> Value {
+    async fn provider_call(
+        &self,
+        provider: &mock_provider::Running,
+        method: Method,
+        path: &str,
+        body: Value,
+    ) -> Value {
         let body = if body.is_null() { bytes::Bytes::new() } else { body.to_string().into() };
-        let url = format!("{}/_control/{path}", self.provider.url());
+        let url = format!("{}/_control/{path}", provider.url());
         let limits = Limits { total: PATIENCE, idle: PATIENCE, bytes_max: 16 << 20, redirects_max: 0 };
         let request =
             Request { method, url: &url, headers: HeaderMap::new(), body, guard: SendGuard::open() };
@@ -584,6 +623,10 @@ impl World {
         assert!(response.status.is_success(), "{path}: {:?}", response.body);
         serde_json::from_slice(&response.body).unwrap_or(Value::Null)
     }
+}
+
+pub(crate) fn second_id() -> ProviderAccountId {
+    "mock-b".parse().unwrap()
 }
 
 pub(crate) fn account_id() -> ProviderAccountId {
