@@ -13,10 +13,14 @@
 -- Reply        {1} held (perhaps since an earlier call: then no rate is charged again)
 --              {0} the marker is missing: members may be lost, nothing may be taken
 --              {2, 1 broad or 2 narrow, used, limit} full
---              {3, retry_after_ms} the rate is used up       {4, retry_after_ms} the provider asked us to wait
+--              {3, retry_after_ms} the rate is used up
+--              {4, retry_after_ms} the provider asked us to wait, or fails and is not to be probed yet
 --
 -- Why          Members whose vouching ran out count like all others: only the database knows that an attempt is over.
---              A missing dispatch bucket starts empty, so a flush never doubles what a provider gets.
+--              A missing dispatch bucket starts empty, so a flush never doubles what a provider gets. An account that
+--              fails gets one submit a second, whatever the others wait for.
+
+local PROBE_EVERY_MS = 1000
 
 if redis.call('EXISTS', KEYS[1]) == 0 then
   return { 0 }
@@ -41,8 +45,9 @@ if not in_narrow then
 end
 
 if #KEYS > 3 and not in_broad then
-  local pauses = redis.call('HMGET', KEYS[4], 'not_before', 'not_before:' .. ARGV[6])
-  local pause = math.max(tonumber(pauses[1] or '') or 0, tonumber(pauses[2] or '') or 0)
+  local pauses = redis.call('HMGET', KEYS[4], 'not_before', 'not_before:' .. ARGV[6], 'failing')
+  local next_probe = tonumber(pauses[3] or '')
+  local pause = math.max(tonumber(pauses[1] or '') or 0, tonumber(pauses[2] or '') or 0, next_probe or 0)
   if pause > now then
     return { 4, pause - now }
   end
@@ -68,6 +73,9 @@ if #KEYS > 3 and not in_broad then
   end
   if longest > 0 then
     return { 3, longest }
+  end
+  if next_probe then
+    redis.call('HSET', KEYS[4], 'failing', string.format('%.0f', now + PROBE_EVERY_MS))
   end
 end
 

@@ -11,13 +11,14 @@
 //! | replay entry | `idem:{t:<tenant>}:<user>:<hash>` | JSON |
 //! | address limits | `rl:{ip:<ip>}:win`, `rl:{ip:<ip>}:auth` | hash of small buckets; zset |
 //! | dispatch buckets | `rl:{a:<account>}:submit`, `rl:{a:<account>}:model:<m>` | hash tokens, last_refill_ms, capacity |
-//! | not-before | `health:{a:<account>}` | hash, one field for the account and one per model |
+//! | not-before, failing | `health:{a:<account>}` | hash of instants: one field for the account, one per model, one for the next probe of an account that fails |
 //! | slots | `slot:{a:<account>}:account`, `slot:{a:<account>}:model:<m>`, `slot:{t:<tenant>}:tenant`, `slot:{t:<tenant>}:user:<u>` | zset `<task>.<attempt>` by vouched until |
 //! | readiness | `slot:{tag}:ready` | string |
 //! | lease | `lease:{a:<account>}:task:<id>` | JSON |
 //! | ready queue | `ready:{q:<model>}:…` | see `ready.rs` |
 //! | snapshot, absent, progress, wait | `task:snapshot:{<id>}`, `task:notfound:{<id>}`, `task:progress:{<id>}`, `task:wait:{<id>}` | JSON; string; `version:percent`; JSON |
 //! | locks | `lock:<purpose>:{<id>}` | random token |
+//! | whether writes are taken | `probe` | empty |
 //! | realtime | channel `task.changed.{<tenant>}`, stream `stream:task-events:{<tenant>}` | JSON |
 //! | provider callbacks | channel `worker.called.{<worker>}` | empty: look into PostgreSQL |
 
@@ -144,6 +145,11 @@ impl Keys {
 
     pub(crate) fn wait(&self, task: TaskId) -> String {
         format!("{}task:wait:{{{task}}}", self.prefix)
+    }
+
+    /// What a probe of a server writes.
+    pub(crate) fn probe(&self) -> String {
+        format!("{}probe", self.prefix)
     }
 
     pub(crate) fn lock(&self, purpose: &str, id: impl Display) -> String {

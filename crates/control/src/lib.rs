@@ -17,7 +17,9 @@ mod inflow;
 mod instance;
 pub mod keys;
 mod lease;
+mod link;
 mod lock;
+mod outage;
 mod patience;
 mod progress;
 mod ready;
@@ -59,6 +61,7 @@ use crate::{
     inflow::Gatherer,
     instance::{Server, command},
     keys::Keys,
+    outage::Failing,
     realtime::Subscriptions,
 };
 
@@ -73,6 +76,7 @@ struct Inner {
     realtime: Server,
     gatherer: Gatherer,
     subscriptions: Subscriptions,
+    failing: Arc<Failing>,
     slot_vouch: Duration,
 }
 
@@ -97,25 +101,27 @@ impl Control {
             realtime: Server::new(Instance::Realtime, &config)?,
             gatherer: Gatherer::new(config.gather_waiting_max),
             subscriptions: Subscriptions::new(keys.clone(), &config)?,
+            failing: Arc::default(),
             slot_vouch: config.slot_vouch,
             keys,
         })))
     }
 
-    /// The same instances for another event loop of this process, to be called there: other connections, the same breakers,
-    /// so that whoever asks for the health hears what both loops have met.
+    /// The same instances for another event loop of this process, to be called there: other connections, the same breakers
+    /// and the same failing accounts, so that whoever asks for the health hears what both loops have met.
     ///
     /// # Errors
     /// As [`new`](Self::new).
     pub fn beside(&self, config: ControlConfig) -> Result<Self, ConfigError> {
         config.check()?;
-        let Inner { cache, control, realtime, keys, .. } = &*self.0;
+        let Inner { cache, control, realtime, keys, failing, .. } = &*self.0;
         Ok(Self(Arc::new(Inner {
             cache: cache.beside(Instance::Cache, &config)?,
             control: control.beside(Instance::Control, &config)?,
             realtime: realtime.beside(Instance::Realtime, &config)?,
             gatherer: Gatherer::new(config.gather_waiting_max),
             subscriptions: Subscriptions::new(keys.clone(), &config)?,
+            failing: Arc::clone(failing),
             slot_vouch: config.slot_vouch,
             keys: keys.clone(),
         })))

@@ -49,6 +49,8 @@ scripts! {
     SlotRestore = "slot_restore";
     /// Holds submits back.
     NotBefore = "not_before";
+    /// Notes that a provider account fails.
+    AccountFailing = "lib_clock" "account_failing";
     /// Writes or prolongs leases.
     LeasePut = "lease_put";
     /// Removes leases.
