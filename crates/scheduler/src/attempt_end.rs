@@ -12,7 +12,9 @@ use domain::{
 use provider_adapter::SubmitOutcome;
 use task_state::{AttemptOutcome, MoveDetail, TaskRecord};
 
-use crate::{drive::Stage, loops::PassError, moves::Moved, owned::Owned, worker::Worker};
+use crate::{
+    drive::Stage, loops::PassError, moves::Moved, owned::Owned, provider_health::Advice, worker::Worker,
+};
 
 impl Worker {
     /// Ends the attempt by a move after which no job of it lives, and frees its slots.
@@ -127,15 +129,22 @@ impl Worker {
 
     /// Takes in how a submit went: a provider in trouble is left alone for a while, by every scheduler.
     pub(crate) async fn note_submit(&self, account: &ProviderAccountId, outcome: &SubmitOutcome) {
-        let pause = self.health.note(account, outcome, &self.config.backoff, self.spread());
-        let Some(pause) = pause else { return };
-        tracing::warn!(%account, ?pause, "submits to a provider account pause");
-        if let Err(error) = self
-            .control
-            .set_not_before(&[DispatchPause { account: account.clone(), model: None, pause }])
-            .await
-        {
-            tracing::warn!(%account, %error, "the pause of a provider account was not stored");
+        let advice = self.health.note(account, outcome, &self.config.backoff, self.spread());
+        let noted = match advice {
+            Advice::Nothing => return,
+            Advice::Answers => self.control.note_answering(account).await,
+            Advice::AnswersLater(pause) => {
+                tracing::warn!(%account, ?pause, "a provider account wants to be left alone");
+                let pause = DispatchPause { account: account.clone(), model: None, pause };
+                self.control.set_not_before(&[pause]).await.and(self.control.note_answering(account).await)
+            }
+            Advice::Fails(pause) => {
+                tracing::warn!(%account, ?pause, "submits to a provider account fail; it is probed after a pause");
+                self.control.note_failing(account, pause).await
+            }
+        };
+        if let Err(error) = noted {
+            tracing::warn!(%account, %error, "how a provider account does was not stored");
         }
     }
 

@@ -1,8 +1,8 @@
-//! How submits to a provider account went lately, and the pause that follows from it.
+//! How submits to a provider account went lately, and what follows from it.
 //!
 //! A provider that cannot be reached, or whose answers get lost, would otherwise be tried by every waiting task in
-//! turn. Failures in a row put a growing pause before the account's next submit; the pause itself is kept in Redis
-//! beside the account's rates, so that every scheduler keeps it.
+//! turn. After failures in a row its account is left alone for a moment and then probed; that it fails is noted in Redis
+//! beside the account's rates, so that every scheduler keeps to it and every process can say so.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use domain::{FailureClass, ProviderAccountId, metric, retry::Backoff};
+use domain::{FailureClass, ProviderAccountId, retry::Backoff};
 use provider_adapter::{NotSent, SubmitOutcome};
 use tokio::time::Instant;
 
@@ -26,6 +26,19 @@ struct InARow {
     paused_until: Option<Instant>,
 }
 
+/// What an outcome says about an account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Advice {
+    /// Nothing that was not known.
+    Nothing,
+    /// It answers.
+    Answers,
+    /// It answers, and wants to be left alone for so long.
+    AnswersLater(Duration),
+    /// It fails, and should be left alone for so long and then be probed.
+    Fails(Duration),
+}
+
 /// Strikes in a row that are taken for chance.
 const CHANCE: u32 = 4;
 
@@ -33,56 +46,56 @@ const CHANCE: u32 = 4;
 /// this close together count once. What it may cost is bounded by the slots that unknown submits keep.
 const MOMENT: Duration = Duration::from_secs(1);
 
+/// A failing account is probed at least this often, so that it is found well within seconds. A probe is one submit.
+const PROBE_PAUSE_MAX: Duration = Duration::from_secs(2);
+
 impl ProviderHealth {
-    /// Takes the outcome of a submit in and says how long the account should be left alone.
+    /// Takes the outcome of a submit in.
     pub(crate) fn note(
         &self,
         account: &ProviderAccountId,
         outcome: &SubmitOutcome,
         backoff: &Backoff,
         spread: f64,
-    ) -> Option<Duration> {
+    ) -> Advice {
         let mut accounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let row = accounts.entry(account.clone()).or_default();
-        let pause = row.note(outcome, backoff, spread);
-        let open = if row.strikes > CHANCE { 1.0 } else { 0.0 };
-        metrics::gauge!(metric::PROVIDER_BREAKER_OPEN, "account" => account.to_string()).set(open);
-        pause
+        accounts.entry(account.clone()).or_default().note(outcome, backoff, spread)
     }
 }
 
 impl InARow {
-    fn note(&mut self, outcome: &SubmitOutcome, backoff: &Backoff, spread: f64) -> Option<Duration> {
+    fn note(&mut self, outcome: &SubmitOutcome, backoff: &Backoff, spread: f64) -> Advice {
         match outcome {
             SubmitOutcome::Accepted { .. } | SubmitOutcome::RejectedFinal { .. } => {
                 *self = Self::default();
-                None
+                Advice::Answers
             }
             // It answers, so it is well; it only wants to be asked later.
             SubmitOutcome::RejectedRetryable { class, retry_after, .. } => {
                 *self = Self::default();
-                let asks_for_pause = matches!(
-                    class,
-                    FailureClass::RateLimited | FailureClass::ConcurrencyFull | FailureClass::Overloaded
-                );
-                asks_for_pause.then(|| retry_after.unwrap_or(backoff.first))
+                match class {
+                    FailureClass::RateLimited | FailureClass::ConcurrencyFull | FailureClass::Overloaded => {
+                        Advice::AnswersLater(retry_after.unwrap_or(backoff.first))
+                    }
+                    _ => Advice::Answers,
+                }
             }
-            SubmitOutcome::NotSent { why: NotSent::HeldBack, .. } => None,
+            SubmitOutcome::NotSent { why: NotSent::HeldBack, .. } => Advice::Nothing,
             SubmitOutcome::NotSent { .. } | SubmitOutcome::Unknown { .. } => {
                 let now = Instant::now();
                 let same_moment = self.last_strike.is_some_and(|last| now - last < MOMENT);
                 // What was sent before a pause and fails during it says nothing new either.
                 if same_moment || self.paused_until.is_some_and(|until| now < until) {
-                    return None;
+                    return Advice::Nothing;
                 }
                 self.strikes = self.strikes.saturating_add(1);
                 self.last_strike = Some(now);
                 if self.strikes <= CHANCE {
-                    return None;
+                    return Advice::Nothing;
                 }
-                let pause = backoff.pause(self.strikes - CHANCE, spread, None);
+                let pause = backoff.pause(self.strikes - CHANCE, spread, None).min(PROBE_PAUSE_MAX);
                 self.paused_until = Some(now + pause);
-                Some(pause)
+                Advice::Fails(pause)
             }
         }
     }
@@ -92,9 +105,15 @@ impl InARow {
 mod tests {
     use super::*;
 
-    fn note(health: &ProviderHealth, outcome: &SubmitOutcome) -> Option<u64> {
-        let pause = health.note(&"mock".parse().unwrap(), outcome, &Backoff::default(), 0.5);
-        pause.map(|pause| pause.as_secs())
+    fn note(health: &ProviderHealth, outcome: &SubmitOutcome) -> Advice {
+        health.note(&"mock".parse().unwrap(), outcome, &Backoff::default(), 0.5)
+    }
+
+    fn fails_for(advice: Advice) -> Option<u64> {
+        match advice {
+            Advice::Fails(pause) => Some(pause.as_secs()),
+            _ => None,
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -103,14 +122,14 @@ mod tests {
         let lost = SubmitOutcome::Unknown { message: String::new() };
         let mut pauses = Vec::new();
         for _ in 0..7 {
-            let pause = note(&health, &lost);
+            let pause = fails_for(note(&health, &lost));
             tokio::time::advance(Duration::from_secs(pause.unwrap_or(1))).await;
             pauses.push(pause);
         }
-        assert_eq!(pauses, [None, None, None, None, Some(1), Some(4), Some(16)]);
+        assert_eq!(pauses, [None, None, None, None, Some(1), Some(2), Some(2)]);
         let refused =
             SubmitOutcome::RejectedFinal { class: FailureClass::InvalidInput, message: String::new() };
-        assert_eq!((note(&health, &refused), note(&health, &lost)), (None, None));
+        assert_eq!((note(&health, &refused), note(&health, &lost)), (Advice::Answers, Advice::Nothing));
     }
 
     #[tokio::test(start_paused = true)]
@@ -119,11 +138,11 @@ mod tests {
         let lost = SubmitOutcome::Unknown { message: String::new() };
         let mut pauses = Vec::new();
         for _ in 0..7 {
-            let together: Vec<_> = (0..200).filter_map(|_| note(&health, &lost)).collect();
+            let together: Vec<_> = (0..200).filter_map(|_| fails_for(note(&health, &lost))).collect();
             tokio::time::advance(Duration::from_secs(together.first().copied().unwrap_or(1))).await;
             pauses.push(together);
         }
-        assert_eq!(pauses, [vec![], vec![], vec![], vec![], vec![1], vec![4], vec![16]]);
+        assert_eq!(pauses, [vec![], vec![], vec![], vec![], vec![1], vec![2], vec![2]]);
     }
 
     #[test]
@@ -135,8 +154,9 @@ mod tests {
             message: String::new(),
         };
         let asked = Some(Duration::from_secs(7));
-        assert_eq!(note(&health, &refused(FailureClass::RateLimited, asked)), Some(7));
-        assert_eq!(note(&health, &refused(FailureClass::RateLimited, None)), Some(1));
-        assert_eq!(note(&health, &refused(FailureClass::ProviderInternal, None)), None);
+        let later = |seconds| Advice::AnswersLater(Duration::from_secs(seconds));
+        assert_eq!(note(&health, &refused(FailureClass::RateLimited, asked)), later(7));
+        assert_eq!(note(&health, &refused(FailureClass::RateLimited, None)), later(1));
+        assert_eq!(note(&health, &refused(FailureClass::ProviderInternal, None)), Advice::Answers);
     }
 }
