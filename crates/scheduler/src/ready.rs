@@ -177,10 +177,12 @@ impl Walk {
 /// When a store did not answer.
 pub(crate) async fn pass(worker: &Worker, walk: &Walk) -> Result<Next, PassError> {
     settle(worker).await?;
+    // While the queue delivers nothing, nobody else brings what other processes have accepted.
+    let brought = worker.consumer.last_error().is_none();
+    let older_than = if brought { worker.config.ready_after } else { Duration::ZERO };
     for model in worker.catalogue.models() {
         if worker.control.ready_marker(&model.name).await? {
-            let page =
-                page(worker, &model.name, worker.config.ready_after, walk.position(&model.name)).await?;
+            let page = page(worker, &model.name, older_than, walk.position(&model.name)).await?;
             walk.go_on(&model.name, page);
         } else {
             fill(worker, &model.name).await?;

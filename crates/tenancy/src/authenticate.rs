@@ -34,7 +34,7 @@ const TURN_LIMIT: Duration = Duration::from_secs(3);
 /// How long a session may be used after PostgreSQL last vouched for it, while it cannot be asked.
 const OUTLIVE_MAX: Duration = Duration::from_secs(60);
 /// How long an answer may take before such a session is used.
-const ANSWER_MAX: Duration = Duration::from_secs(1);
+const ANSWER_MAX: Duration = Duration::from_millis(500);
 /// For how long PostgreSQL is taken for away after it was; meanwhile nobody with such a session waits for it.
 const AWAY: Duration = Duration::from_secs(1);
 
