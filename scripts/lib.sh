@@ -30,7 +30,7 @@ java_17() {
 # The library that gives a process another clock, wherever the release puts it.
 faketime_library() {
   local file
-  for file in /usr/lib/*/faketime/libfaketime.so.1 /usr/lib/faketime/libfaketime.so.1; do
+  for file in /usr/lib/*/faketime/libfaketimeMT.so.1 /usr/lib/faketime/libfaketimeMT.so.1; do
     if [ -e "$file" ]; then echo "$file"; return 0; fi
   done
   return 1

@@ -19,7 +19,7 @@ const ASKED: usize = 20;
 fn faketime() -> PathBuf {
     let folders = std::fs::read_dir("/usr/lib").expect("/usr/lib").filter_map(Result::ok);
     let places = folders.map(|entry| entry.path()).chain([PathBuf::from("/usr/lib")]);
-    let mut files = places.map(|place| place.join("faketime/libfaketime.so.1"));
+    let mut files = places.map(|place| place.join("faketime/libfaketimeMT.so.1"));
     files.find(|file| file.exists()).expect("libfaketime is installed (scripts/install.sh test)")
 }
 
