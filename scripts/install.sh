@@ -22,6 +22,7 @@ if [ "$what" = test ]; then
   java_17 || need "Java 17 or newer" java17-runtime-headless
   have mvn || need Maven maven
   have jq || need jq jq
+  faketime_library >/dev/null || need "libfaketime" libfaketime
   have node || need node nodejs
   have npm || need npm npm
   find_browser >/dev/null || need "Chromium" chromium

@@ -27,6 +27,15 @@ java_17() {
   [ "${version:-0}" -ge 17 ]
 }
 
+# The library that gives a process another clock, wherever the release puts it.
+faketime_library() {
+  local file
+  for file in /usr/lib/*/faketime/libfaketimeMT.so.1 /usr/lib/faketime/libfaketimeMT.so.1; do
+    if [ -e "$file" ]; then echo "$file"; return 0; fi
+  done
+  return 1
+}
+
 # A browser that Playwright can drive. Ubuntu's /usr/bin/chromium-browser may be a stub that only asks for a snap.
 find_browser() {
   local name

@@ -32,6 +32,8 @@ pub struct ApiConfig {
     pub body_seconds_max: u64,
     /// How long any answer may take, in seconds; longer than the longest long poll (25 s).
     pub request_seconds_max: u64,
+    /// How long a read may take that does not ask to wait, in seconds: a store that hangs must not keep its readers.
+    pub read_seconds_max: u64,
     /// Requests answered at once. Streams and downloads count only until they begin.
     pub in_flight_max: usize,
     /// Requests that may be busy with PostgreSQL outside the submit writer: not more than the pool has connections.
@@ -86,6 +88,7 @@ impl Default for ApiConfig {
             body_bytes_max: 256 * 1024,
             body_seconds_max: 10,
             request_seconds_max: 35,
+            read_seconds_max: 10,
             in_flight_max: 4_096,
             store_in_flight_max: 20,
             store_wait_ms_max: 1_000,
@@ -136,6 +139,7 @@ impl ApiConfig {
         for (name, zero) in [
             ("body_bytes_max", self.body_bytes_max == 0),
             ("body_seconds_max", self.body_seconds_max == 0),
+            ("read_seconds_max", self.read_seconds_max == 0),
             ("in_flight_max", self.in_flight_max == 0),
             ("store_in_flight_max", self.store_in_flight_max == 0),
             ("streams_max", self.streams_max == 0),

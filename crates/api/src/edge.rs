@@ -27,6 +27,7 @@ use tokio::time::timeout;
 use tower::Service as _;
 
 use crate::{
+    ApiConfig,
     gate::Pass,
     limits::LimitLines,
     problem::{Code, Problem},
@@ -120,11 +121,12 @@ pub(crate) fn edge(
     let address = state.proxies().client(peer, request.headers());
     let context = RequestContext::new(request_id(request.headers()), address);
     let asked = Asked::of(&request);
+    let limit = limit(state.config(), &request);
     let answer = match admit(state, &context, &request) {
         Ok(()) => {
             request.extensions_mut().insert(context.clone());
             let handler = route.call(request).map(|Ok(response)| response);
-            within(Duration::from_secs(state.config().request_seconds_max), handler).left_future()
+            within(limit, handler).left_future()
         }
         Err(problem) => ready(problem.into_response()).right_future(),
     };
@@ -211,6 +213,18 @@ fn log_answer(context: &RequestContext, asked: &Asked, status: StatusCode) {
     }
     let flood = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS);
     if method.is_safe() || flood { line!(debug) } else { line!(info) }
+}
+
+/// How long the answer may take. Of a stream or a download only its beginning counts.
+fn limit(config: &ApiConfig, request: &Request) -> Duration {
+    let query = request.uri().query().unwrap_or_default();
+    let waits = query.split('&').any(|parameter| parameter.starts_with("wait="));
+    let seconds = if request.method().is_safe() && !waits {
+        config.read_seconds_max.min(config.request_seconds_max)
+    } else {
+        config.request_seconds_max
+    };
+    Duration::from_secs(seconds)
 }
 
 /// The answer, whatever becomes of the handler: one that panics or takes too long is answered for.
@@ -320,6 +334,18 @@ mod tests {
     use axum::routing::future::RouteFuture;
 
     use super::*;
+
+    #[test]
+    fn only_who_writes_or_asks_to_wait_may_wait_long() {
+        let seconds = |method: Method, uri: &str| {
+            let request = Request::builder().method(method).uri(uri).body(Body::empty()).unwrap();
+            limit(&ApiConfig::default(), &request).as_secs()
+        };
+        assert_eq!(seconds(Method::GET, "/tasks/1"), 10);
+        assert_eq!(seconds(Method::GET, "/tasks/1?after_version=3&wait=25"), 35);
+        assert_eq!(seconds(Method::GET, "/tasks?tag=wait"), 10);
+        assert_eq!(seconds(Method::POST, "/generations"), 35);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_handler_that_panics_or_never_ends_is_answered_for() {

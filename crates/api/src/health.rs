@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 /// Where health comes from.
 #[async_trait]
 pub trait HealthSource: Send + Sync + 'static {
-    /// The value of `AIVideo-Degraded`: names of what is away, such as `control, realtime`. Asked for every answer, so
+    /// The value of `AIVideo-Degraded`: names of what is away, such as `control, provider:mock`. Asked for every answer, so
     /// it must only look at what is already known.
     fn degraded(&self) -> Option<HeaderValue>;
 

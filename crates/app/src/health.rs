@@ -5,6 +5,7 @@
 //! PostgreSQL is gone, or the scheduler has made no progress. Everything else is named as degraded.
 
 use std::{
+    borrow::Cow,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -82,15 +83,18 @@ impl Health {
         if stands_still { Err("no progress in the relay".to_owned()) } else { Ok(()) }
     }
 
-    /// What is away, by the names that the header uses. PostgreSQL as it last answered: somebody asks it every few
-    /// seconds.
-    fn away(&self) -> Vec<&'static str> {
+    /// What is away, by the names that the header uses. PostgreSQL as it last answered, provider accounts as they were
+    /// last looked up: somebody asks every few seconds.
+    fn away(&self) -> Vec<Cow<'static, str>> {
         let database = self.database.last().as_ref().is_some_and(|(_, answer)| answer.is_err());
+        let accounts = self.control.shut_accounts().into_iter();
         self.control
             .health()
             .degraded()
             .chain(database.then_some("postgresql"))
             .chain(self.broker_away().then_some("queue"))
+            .map(Cow::Borrowed)
+            .chain(accounts.map(|account| Cow::Owned(format!("provider:{account}"))))
             .collect()
     }
 
@@ -209,7 +213,7 @@ impl HealthSource for Health {
         }
         Some(Readiness {
             ready: roles.iter().all(|role| role.ready),
-            degraded: self.away().into_iter().map(str::to_owned).collect(),
+            degraded: self.away().into_iter().map(Cow::into_owned).collect(),
             roles,
             loops,
         })
@@ -222,7 +226,8 @@ fn whole_seconds(seconds: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use control::ControlConfig;
+    use control::{BreakerRule, ControlConfig, Sign};
+    use domain::{AttemptRef, TaskId};
     use testkit::{TestDb, TestRedis};
 
     use super::*;
@@ -264,5 +269,22 @@ mod tests {
         assert_eq!(readiness.degraded, ["cache", "control", "realtime"]);
         assert_eq!(health.degraded().unwrap(), "cache, control, realtime");
         assert_eq!(health.ready(Some("scheduler")).await, None, "this process has no such role");
+    }
+
+    #[tokio::test]
+    async fn a_provider_account_that_fails_is_named_and_stops_no_role() {
+        let (db, redis) = (TestDb::new().await, TestRedis::new());
+        let control = control(&redis.url, &redis.prefix);
+        let health = Health::new(vec![Role::Api], db.pool.clone(), control.clone(), None);
+        let account = "mock".parse().unwrap();
+        let rule = BreakerRule { chance: 0, ..BreakerRule::default() };
+        let attempt = AttemptRef { task: TaskId::generate(), attempt_no: 1 };
+        let note = async |sign| control.note_sign(&account, attempt, sign, &rule, 0.5).await.unwrap();
+        note(Sign::Trouble).await;
+        assert_eq!(health.degraded().unwrap(), "provider:mock");
+        let readiness = health.ready(None).await.unwrap();
+        assert_eq!((readiness.ready, readiness.degraded), (true, vec!["provider:mock".to_owned()]));
+        note(Sign::Well).await;
+        assert_eq!(health.degraded(), None);
     }
 }

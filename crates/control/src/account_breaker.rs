@@ -5,7 +5,11 @@
 //! answer of the provider closes it. It lives beside the account's pauses in Redis; a flush closes it, and callers who
 //! remember that it was open keep their distance by themselves.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use domain::{AttemptRef, ProviderAccountId, retry::Backoff};
 
@@ -36,7 +40,9 @@ pub struct BreakerRule {
 
 impl Default for BreakerRule {
     fn default() -> Self {
-        Self { chance: 4, moment: Duration::from_secs(1), pause: Backoff::default() }
+        // Short: a probe costs one submit, and finds a provider that is back within seconds.
+        let pause = Backoff { first: Duration::from_secs(1), factor: 2, max: Duration::from_secs(2) };
+        Self { chance: 4, moment: Duration::from_secs(1), pause }
     }
 }
 
@@ -61,6 +67,24 @@ pub struct Noted {
     pub open_for: Option<Duration>,
     /// Whether this sign opened or closed it.
     pub changed: bool,
+}
+
+/// The accounts whose breakers were not closed when we last heard of them.
+#[derive(Debug, Default)]
+pub(crate) struct Shut(Mutex<BTreeSet<ProviderAccountId>>);
+
+impl Shut {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<ProviderAccountId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, account: &ProviderAccountId, shut: bool) {
+        if shut {
+            self.lock().insert(account.clone());
+        } else {
+            self.lock().remove(account);
+        }
+    }
 }
 
 impl Control {
@@ -93,10 +117,17 @@ impl Control {
             .arg(millis(REMEMBERED));
         let (open, left_ms, changed): (u8, u64, u8) = self.0.control.call(call).await?;
         let open_for = (open == 1).then(|| Duration::from_millis(left_ms));
+        self.0.shut.note(account, open_for.is_some());
         Ok(Noted { open_for, changed: changed == 1 })
     }
 
-    /// Where the breakers of these accounts stand, for operators.
+    /// The accounts whose breakers were not closed when this process last heard of them; asks nobody.
+    #[must_use]
+    pub fn shut_accounts(&self) -> Vec<ProviderAccountId> {
+        self.0.shut.lock().iter().cloned().collect()
+    }
+
+    /// Where the breakers of these accounts stand, for operators and for [`shut_accounts`](Self::shut_accounts).
     ///
     /// # Errors
     /// When control cannot be reached.
@@ -117,17 +148,19 @@ impl Control {
         });
         let found: Vec<(Option<u32>, Option<u32>, Option<i64>)> =
             self.0.control.calls_as(looks.collect()).await?;
-        Ok(found
-            .into_iter()
-            .map(|(troubles, opened, until)| {
-                let left = u64::try_from(until.unwrap_or(0) - now).unwrap_or(0);
-                match opened.unwrap_or(0) {
-                    0 => AccountBreaker::Closed { troubles: troubles.unwrap_or(0) },
-                    _ if left > 0 => AccountBreaker::Open(Duration::from_millis(left)),
-                    _ => AccountBreaker::HalfOpen,
-                }
-            })
-            .collect())
+        let state = |(troubles, opened, until): (Option<u32>, Option<u32>, Option<i64>)| {
+            let left = u64::try_from(until.unwrap_or(0) - now).unwrap_or(0);
+            match opened.unwrap_or(0) {
+                0 => AccountBreaker::Closed { troubles: troubles.unwrap_or(0) },
+                _ if left > 0 => AccountBreaker::Open(Duration::from_millis(left)),
+                _ => AccountBreaker::HalfOpen,
+            }
+        };
+        let states: Vec<_> = found.into_iter().map(state).collect();
+        for (account, state) in accounts.iter().zip(&states) {
+            self.0.shut.note(account, !matches!(state, AccountBreaker::Closed { .. }));
+        }
+        Ok(states)
     }
 }
 
@@ -257,6 +290,24 @@ mod tests {
         // Something sent long ago is answered: the provider is there.
         assert_eq!(bench.note(&bench.claim(), Sign::Well).await, Noted { open_for: None, changed: true });
         assert_eq!(bench.acquire(&bench.claim()).await, SlotOutcome::Acquired);
+    }
+
+    #[tokio::test]
+    async fn every_process_learns_that_an_account_is_shut_and_that_it_is_open_again() {
+        let bench = Bench::new().await;
+        let (here, there) = (&bench.corner.control, bench.corner.other());
+        let seen = async |control: &Control| {
+            control.account_breakers(&[account()]).await.unwrap();
+            control.shut_accounts()
+        };
+        bench.open().await;
+        assert_eq!(here.shut_accounts(), [account()], "known at once where it was noted");
+        assert_eq!(there.shut_accounts(), []);
+        assert_eq!(seen(&there).await, [account()]);
+        // The answer may come to another process than the troubles did.
+        there.note_sign(&account(), bench.claim().attempt, Sign::Well, &RULE, 0.5).await.unwrap();
+        assert_eq!(there.shut_accounts(), []);
+        assert_eq!(seen(here).await, []);
     }
 
     #[tokio::test]

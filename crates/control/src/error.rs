@@ -42,6 +42,12 @@ impl ControlError {
         matches!(self, Self::Unknown)
     }
 
+    /// Whether the server answers but is of no use as a whole: it takes no writes, or not those of this keyspace.
+    /// Its breaker opens at once.
+    pub(crate) const fn is_refusal(&self) -> bool {
+        matches!(self, Self::OutOfMemory | Self::ReadOnly | Self::Loading | Self::Misconfigured | Self::Moved)
+    }
+
     /// A short fixed word for logs and metric labels.
     #[must_use]
     pub const fn label(&self) -> &'static str {

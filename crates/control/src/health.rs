@@ -1,9 +1,6 @@
 //! What `/readyz` and the header `AIVideo-Degraded` are told about Redis.
 
-use crate::{
-    BreakerState, Control,
-    instance::{Server, command},
-};
+use crate::{BreakerState, Control};
 
 /// The breakers of the three instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,14 +34,13 @@ impl Control {
         }
     }
 
-    /// Pings all three instances, so that a breaker in front of an idle instance opens and closes too.
+    /// Writes to all three instances, so that a breaker in front of an idle instance opens and closes too.
     pub async fn probe(&self) -> Health {
-        let ask = async |server: &Server| server.call::<String>(command("PING")).await;
         let (cache, control, realtime) =
-            tokio::join!(ask(&self.0.cache), ask(&self.0.control), ask(&self.0.realtime));
+            tokio::join!(self.0.cache.probe(), self.0.control.probe(), self.0.realtime.probe());
         for (name, answer) in [("cache", cache), ("control", control), ("realtime", realtime)] {
             if let Err(error) = answer {
-                tracing::debug!(instance = name, error = error.label(), "Redis did not answer a ping");
+                tracing::debug!(instance = name, error = error.label(), "Redis did not take a probe");
             }
         }
         self.health()

@@ -3,33 +3,36 @@
 //! A connection of the pool is multiplexed: it is checked out only to be cloned, so many pipelines share one
 //! socket and a caller never waits for another caller's answer. A pipeline has a limit of its own; when it passes,
 //! the outcome is unknown and the connection is replaced, since whatever it still carries is late as well.
+//!
+//! After a restart or a failover every connection of the pool leads nowhere, or to the wrong server. So who meets one that is
+//! dead goes again over a fresh one, if nothing was sent, and everything older is thrown away; the same when the breaker opens.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use bb8_redis::RedisConnectionManager;
+use bb8_redis::bb8;
 use domain::complaints::Complaints;
-use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value, aio::MultiplexedConnection};
+use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value};
 
 use crate::{
-    breaker::{Breaker, BreakerState, Verdict},
+    breaker::{Breaker, BreakerState, Pass, Verdict},
     config::{ConfigError, ControlConfig, Instance},
     error::ControlError,
+    keys::Keys,
+    link::{Failure, Link, Manager},
     patience,
     script::{Call, Loader},
+    ttl::millis,
 };
 
 /// Commands per pipeline at most; a longer slice goes as several, one after the other. A script takes some tens of
 /// microseconds and the server does one thing at a time, so this is also how long others wait behind a slice.
 const PIPELINE_MAX: usize = 128;
 
-/// How much longer than ours the limit of the library is, which must never be the one that is met.
-const LIBRARY_LIMIT_TIMES: u32 = 4;
+/// How long what a probe has written stays.
+const PROBE_TTL: Duration = Duration::from_secs(10);
 
 /// What one command of a pipeline was answered.
 pub(crate) type Answer = Result<Value, ControlError>;
@@ -40,7 +43,12 @@ pub(crate) struct Server {
     pool: bb8::Pool<Manager>,
     breaker: Arc<Breaker>,
     loader: Loader,
+    /// Writes something: only a server that takes writes is of use.
+    probe: Call,
+    connect_limit: Duration,
     response_limit: Duration,
+    /// Connections that are older lead to a server that has gone.
+    gone: Mutex<Option<Instant>>,
     /// That it is away: every call that was under way finds it out.
     complaints: Complaints,
 }
@@ -57,16 +65,14 @@ impl Server {
     }
 
     fn with(instance: Instance, config: &ControlConfig, breaker: Arc<Breaker>) -> Result<Self, ConfigError> {
-        let info = config.connection(instance)?;
-        let inner = RedisConnectionManager::new(info).map_err(|_| ConfigError::Url {
-            name: instance.name(),
-            reason: "it cannot be parsed".to_owned(),
-        })?;
-        let manager =
-            Manager { inner, connect_limit: config.connect_limit, response_limit: config.response_limit };
+        let manager = Manager {
+            info: config.connection(instance)?,
+            connect_limit: config.connect_limit,
+            response_limit: config.response_limit,
+        };
         let pool = bb8::Pool::builder()
             .max_size(config.pool_size)
-            // A ping per check-out would double every round trip; broken connections mark themselves instead.
+            // A ping per check-out would double every round trip; broken connections say so themselves.
             .test_on_check_out(false)
             .connection_timeout(config.connect_limit)
             .retry_connection(false)
@@ -76,13 +82,25 @@ impl Server {
             pool,
             breaker,
             loader: Loader::default(),
+            probe: command("SET")
+                .arg(Keys::new(&config.prefix).probe())
+                .arg("")
+                .arg("PX")
+                .arg(millis(PROBE_TTL)),
+            connect_limit: config.connect_limit,
             response_limit: config.response_limit,
+            gone: Mutex::default(),
             complaints: Complaints::new(),
         })
     }
 
     pub(crate) fn state(&self) -> BreakerState {
         self.breaker.state()
+    }
+
+    /// Whether it takes writes.
+    pub(crate) async fn probe(&self) -> Result<(), ControlError> {
+        self.calls_done(vec![self.probe.clone()]).await
     }
 
     /// One script or command.
@@ -125,7 +143,7 @@ impl Server {
 
     async fn pipeline(&self, calls: &[Call]) -> Result<Vec<Answer>, ControlError> {
         let seen = self.loader.generation();
-        let values = self.send(calls.iter().map(Call::command)).await?;
+        let values = self.send(calls.iter().map(Call::command).collect()).await?;
         let mut forgotten = Vec::new();
         let mut answers: Vec<Answer> = Vec::with_capacity(values.len());
         for (index, value) in values.into_iter().enumerate() {
@@ -136,7 +154,7 @@ impl Server {
         }
         if !forgotten.is_empty() {
             let again = match self.loader.load(seen, async |commands| self.send(commands).await).await {
-                Ok(()) => self.send(forgotten.iter().map(|index| calls[*index].command())).await,
+                Ok(()) => self.send(forgotten.iter().map(|index| calls[*index].command()).collect()).await,
                 Err(error) => Err(error),
             };
             match again {
@@ -150,80 +168,106 @@ impl Server {
     }
 
     /// Sends one pipeline under the breaker and the limits; one raw answer per command.
-    async fn send(&self, commands: impl IntoIterator<Item = Cmd>) -> Result<Vec<Value>, ControlError> {
-        let mut pipeline = Pipeline::new();
-        let mut count = 0;
-        for command in commands {
-            pipeline.add_command(command);
-            count += 1;
-        }
-        if count == 0 {
+    async fn send(&self, commands: Vec<Cmd>) -> Result<Vec<Value>, ControlError> {
+        if commands.is_empty() {
             return Ok(Vec::new());
         }
-        if !self.breaker.admit(Instant::now()) {
-            return Err(ControlError::Unavailable);
+        let Some(pass) = self.breaker.admit(Instant::now()) else { return Err(ControlError::Unavailable) };
+        let probe = (pass == Pass::Probe).then(|| self.probe.command());
+        let probes = usize::from(probe.is_some());
+        let mut pipeline = Pipeline::new();
+        for command in probe.into_iter().chain(commands) {
+            pipeline.add_command(command);
         }
         let before = self.breaker.state();
-        let outcome = self.exchange(&pipeline, count).await;
-        let verdict = match &outcome {
-            Err(ControlError::Unavailable | ControlError::Unknown) => Verdict::Silent,
-            _ => Verdict::Answered,
-        };
-        self.breaker.report(verdict, Instant::now());
+        let outcome = self.exchange(&pipeline).await;
+        self.breaker.report(pass, verdict(&outcome), Instant::now());
+        self.tell(before, &outcome);
+        outcome.map(|mut values| values.split_off(probes))
+    }
+
+    /// Says when it goes and when it is back.
+    fn tell(&self, before: BreakerState, outcome: &Result<Vec<Value>, ControlError>) {
         let after = self.breaker.state();
         if before == BreakerState::Closed && after == BreakerState::Open {
             if let Some(silent) = self.complaints.complain(Instant::now()) {
+                let reason = match outcome {
+                    Ok(values) => {
+                        values.iter().find_map(refusal).map_or("other callers", |error| error.label())
+                    }
+                    Err(error) => error.label(),
+                };
                 tracing::warn!(
                     instance = self.name,
+                    reason,
                     silent,
-                    "Redis does not answer; commands are refused until a probe succeeds"
+                    "Redis is of no use; commands are refused until a probe succeeds"
                 );
             }
         } else if before != BreakerState::Closed && after == BreakerState::Closed {
-            tracing::info!(instance = self.name, "Redis answers again");
+            tracing::info!(instance = self.name, "Redis is well again");
         }
-        outcome
     }
 
-    /// A clone of a pooled connection that is not known to be broken.
+    /// A clone of a pooled connection that is sound as far as anybody knows.
     async fn link(&self) -> Result<Link, ControlError> {
-        loop {
-            let pooled = self.pool.get().await.map_err(|error| {
-                tracing::debug!(instance = self.name, %error, "no connection to Redis");
-                ControlError::Unavailable
-            })?;
-            if !pooled.is_broken() {
-                return Ok(pooled.clone());
+        let find = async {
+            loop {
+                let pooled = self.pool.get().await?;
+                if pooled.is_sound(self.gone()) {
+                    return Ok::<_, bb8::RunError<RedisError>>(pooled.clone());
+                }
+                // Dropping it removes it from the pool, so this ends after as many turns as the pool is large.
+                pooled.mark_broken();
             }
-            // Dropping it removes it from the pool, so this ends after as many turns as the pool is large.
-        }
+        };
+        let error = match patience::within(self.connect_limit, find).await {
+            Ok(Ok(link)) => return Ok(link),
+            Ok(Err(error)) => error,
+            Err(patience::Silent) => bb8::RunError::TimedOut,
+        };
+        tracing::debug!(instance = self.name, %error, "no connection to Redis");
+        // Not being able to connect is certain: nothing was sent.
+        Err(ControlError::Unavailable)
     }
 
-    async fn exchange(&self, pipeline: &Pipeline, count: usize) -> Result<Vec<Value>, ControlError> {
-        // Not being able to connect is certain: nothing was sent.
-        let mut link = self.link().await?;
-        let sent =
-            patience::within(self.response_limit, link.connection.send_packed_commands(pipeline, 0, count));
-        match sent.await {
-            Ok(Ok(values)) if values.len() == count => Ok(values),
-            Ok(Ok(values)) => {
-                link.mark_broken();
-                Err(ControlError::Protocol(format!("{} answers to {count} commands", values.len())))
-            }
-            Ok(Err(error)) => {
-                let error = ControlError::from(error);
-                if !matches!(error, ControlError::Protocol(_)) {
-                    link.mark_broken();
-                }
-                // Even a refusal here comes after the connection stood, so the command may have arrived.
-                Err(if error == ControlError::Unavailable { ControlError::Unknown } else { error })
-            }
-            Err(_) => {
-                link.mark_broken();
-                Err(ControlError::Unknown)
+    /// When it was last seen to have gone.
+    fn gone(&self) -> Option<Instant> {
+        let seen = *self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.max(self.breaker.opened())
+    }
+
+    async fn exchange(&self, pipeline: &Pipeline) -> Result<Vec<Value>, ControlError> {
+        match self.link().await?.exchange(pipeline, self.response_limit).await {
+            Ok(values) => return Ok(values),
+            Err(Failure::Failed(error)) => return Err(error),
+            // It died while nobody looked, and its neighbours with it.
+            Err(Failure::NotSent) => {
+                *self.gone.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
             }
         }
+        match self.link().await?.exchange(pipeline, self.response_limit).await {
+            Ok(values) => Ok(values),
+            Err(Failure::Failed(error)) => Err(error),
+            Err(Failure::NotSent) => Err(ControlError::Unavailable),
+        }
     }
+}
+
+/// What an outcome says about the server.
+fn verdict(outcome: &Result<Vec<Value>, ControlError>) -> Verdict {
+    match outcome {
+        Err(ControlError::Unavailable | ControlError::Unknown) => Verdict::Silent,
+        Ok(values) if values.iter().any(|value| refusal(value).is_some()) => Verdict::Refusing,
+        _ => Verdict::Answered,
+    }
+}
+
+/// The error reply that says that the server is of no use for now, whatever it is asked.
+fn refusal(value: &Value) -> Option<ControlError> {
+    let Value::ServerError(error) = value else { return None };
+    let error = ControlError::from_code(error.code(), error.details().unwrap_or_default());
+    error.is_refusal().then_some(error)
 }
 
 /// Starts a plain command; its arguments by [`Call::arg`].
@@ -243,51 +287,5 @@ fn typed(value: Value) -> Answer {
             Err(ControlError::from_code(error.code(), error.details().unwrap_or_default()))
         }
         value => Ok(value),
-    }
-}
-
-/// A pooled connection that remembers, in all its clones, that it is of no use any more.
-#[derive(Clone)]
-pub(crate) struct Link {
-    connection: MultiplexedConnection,
-    broken: Arc<AtomicBool>,
-}
-
-impl Link {
-    fn mark_broken(&self) {
-        self.broken.store(true, Ordering::Relaxed);
-    }
-
-    fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Relaxed)
-    }
-}
-
-/// bb8-redis's manager with our own limits, and with an answer to "is it broken".
-struct Manager {
-    inner: RedisConnectionManager,
-    connect_limit: Duration,
-    response_limit: Duration,
-}
-
-impl bb8::ManageConnection for Manager {
-    type Connection = Link;
-    type Error = RedisError;
-
-    async fn connect(&self) -> Result<Link, RedisError> {
-        let connecting = tokio::time::timeout(self.connect_limit, self.inner.connect());
-        let mut connection = connecting
-            .await
-            .map_err(|_| RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut)))??;
-        connection.set_response_timeout(self.response_limit * LIBRARY_LIMIT_TIMES);
-        Ok(Link { connection, broken: Arc::new(AtomicBool::new(false)) })
-    }
-
-    async fn is_valid(&self, link: &mut Link) -> Result<(), RedisError> {
-        self.inner.is_valid(&mut link.connection).await
-    }
-
-    fn has_broken(&self, link: &mut Link) -> bool {
-        link.is_broken()
     }
 }

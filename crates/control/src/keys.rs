@@ -19,6 +19,7 @@
 //! | ready queue | `ready:{q:<model>}:…` | see `ready.rs` |
 //! | snapshot, absent, progress, wait | `task:snapshot:{<id>}`, `task:notfound:{<id>}`, `task:progress:{<id>}`, `task:wait:{<id>}` | JSON; string; `version:percent`; JSON |
 //! | locks | `lock:<purpose>:{<id>}` | random token |
+//! | whether writes are taken | `probe` | empty |
 //! | realtime | channel `task.changed.{<tenant>}`, stream `stream:task-events:{<tenant>}` | JSON |
 //! | provider callbacks | channel `worker.called.{<worker>}` | empty: look into PostgreSQL |
 
@@ -159,6 +160,11 @@ impl Keys {
 
     pub(crate) fn wait(&self, task: TaskId) -> String {
         format!("{}task:wait:{{{task}}}", self.prefix)
+    }
+
+    /// What a probe of a server writes.
+    pub(crate) fn probe(&self) -> String {
+        format!("{}probe", self.prefix)
     }
 
     pub(crate) fn lock(&self, purpose: &str, id: impl Display) -> String {

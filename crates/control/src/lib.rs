@@ -18,6 +18,7 @@ mod inflow;
 mod instance;
 pub mod keys;
 mod lease;
+mod link;
 mod lock;
 mod patience;
 mod progress;
@@ -33,6 +34,14 @@ mod wait;
 
 use std::{sync::Arc, time::Duration};
 
+use crate::{
+    account_breaker::Shut,
+    config::Instance,
+    inflow::Gatherer,
+    instance::{Server, command},
+    keys::Keys,
+    realtime::Subscriptions,
+};
 pub use crate::{
     account_breaker::{AccountBreaker, BreakerRule, Noted, Sign},
     breaker::BreakerState,
@@ -56,13 +65,6 @@ pub use crate::{
     },
     wait::WaitNote,
 };
-use crate::{
-    config::Instance,
-    inflow::Gatherer,
-    instance::{Server, command},
-    keys::Keys,
-    realtime::Subscriptions,
-};
 
 /// The handle on all three instances. Cheap to clone.
 #[derive(Clone)]
@@ -75,6 +77,7 @@ struct Inner {
     realtime: Server,
     gatherer: Gatherer,
     subscriptions: Subscriptions,
+    shut: Arc<Shut>,
     slot_vouch: Duration,
 }
 
@@ -99,25 +102,27 @@ impl Control {
             realtime: Server::new(Instance::Realtime, &config)?,
             gatherer: Gatherer::new(config.gather_waiting_max),
             subscriptions: Subscriptions::new(keys.clone(), &config)?,
+            shut: Arc::default(),
             slot_vouch: config.slot_vouch,
             keys,
         })))
     }
 
-    /// The same instances for another event loop of this process, to be called there: other connections, the same breakers,
-    /// so that whoever asks for the health hears what both loops have met.
+    /// The same instances for another event loop of this process, to be called there: other connections, the same breakers
+    /// and the same notes of provider accounts that are shut, so that whoever asks for the health hears what both loops have met.
     ///
     /// # Errors
     /// As [`new`](Self::new).
     pub fn beside(&self, config: ControlConfig) -> Result<Self, ConfigError> {
         config.check()?;
-        let Inner { cache, control, realtime, keys, .. } = &*self.0;
+        let Inner { cache, control, realtime, keys, shut, .. } = &*self.0;
         Ok(Self(Arc::new(Inner {
             cache: cache.beside(Instance::Cache, &config)?,
             control: control.beside(Instance::Control, &config)?,
             realtime: realtime.beside(Instance::Realtime, &config)?,
             gatherer: Gatherer::new(config.gather_waiting_max),
             subscriptions: Subscriptions::new(keys.clone(), &config)?,
+            shut: Arc::clone(shut),
             slot_vouch: config.slot_vouch,
             keys: keys.clone(),
         })))

@@ -73,7 +73,7 @@ names! {
     PROVIDER_CALLS = "provider_calls_total";
     /// How long they took, by account and call; of an output until its first byte can be read.
     PROVIDER_CALL_DURATION_MS = "provider_call_duration_ms";
-    /// Whether submits to a provider account pause after failures in a row (1) or not (0), by account.
+    /// Whether submits to a provider account are only probes after failures in a row (1) or not (0), by account.
     PROVIDER_BREAKER_OPEN = "provider_breaker_open";
     /// Entries of a tenant's event stream when something was appended to it.
     STREAM_LENGTH = "stream_length";

@@ -29,6 +29,7 @@ mod moves;
 mod outlive;
 mod output;
 mod outputs;
+mod owed;
 mod owned;
 mod pace;
 mod progress;

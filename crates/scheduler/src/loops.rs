@@ -154,14 +154,13 @@ pub(crate) struct Rhythm<'a> {
     pub(crate) nudge: &'a Notify,
 }
 
-/// The pause after passes that failed one after the other: short at first, since one late answer is no outage, and long
-/// enough later that an outage fills no log.
+/// The pause after passes that failed one after the other: short at first, since one late answer is no outage, and never so
+/// long that people would notice how late a loop finds the outage over. Lines about it are rare by themselves.
 const fn failure_pause(failures: u32) -> Duration {
     match failures {
         1 => Duration::from_millis(100),
         2 => Duration::from_millis(400),
-        3 => Duration::from_millis(1_600),
-        _ => Duration::from_secs(5),
+        _ => Duration::from_millis(1_600),
     }
 }
 

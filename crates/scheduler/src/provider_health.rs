@@ -11,7 +11,7 @@ use std::{
 };
 
 use control::{DispatchPause, Noted, Sign};
-use domain::{FailureClass, ProviderAccountId, metric, retry::Backoff};
+use domain::{FailureClass, ProviderAccountId, retry::Backoff};
 use provider_adapter::{NotSent, SubmitOutcome};
 use tokio::time::Instant;
 
@@ -90,7 +90,6 @@ impl ProviderHealth {
         let known = all.entry(account.clone()).or_default();
         known.shut_until = Some(Instant::now() + for_so_long);
         known.uneasy = true;
-        show(account, true);
     }
 
     /// For how long the account is known to be shut, if it is.
@@ -127,13 +126,7 @@ impl ProviderHealth {
         let known = all.entry(account.clone()).or_default();
         known.shut_until = noted.open_for.map(|left| Instant::now() + left);
         known.uneasy |= noted.open_for.is_some();
-        show(account, noted.open_for.is_some());
     }
-}
-
-fn show(account: &ProviderAccountId, open: bool) {
-    let open = if open { 1.0 } else { 0.0 };
-    metrics::gauge!(metric::PROVIDER_BREAKER_OPEN, "account" => account.to_string()).set(open);
 }
 
 impl Worker {

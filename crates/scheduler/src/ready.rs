@@ -1,8 +1,8 @@
 //! Filling the ready queue from PostgreSQL, which alone knows what is queued.
 //!
 //! Tasks get there by a nudge, by their message, by going back after a try, by a refill when a user's heads run low,
-//! and last by the reconciler here, which makes the others' failures harmless: it walks through all queued tasks, a
-//! page per pass, and adds what is in neither set of the queue. A queue whose marker is missing (a flush, a restart) is
+//! and last by the reconciler here, which makes the others' failures harmless: it begins with what could not be added
+//! because Redis was away, then walks through all queued tasks, a page per pass, and adds what is in neither set of the queue. A queue whose marker is missing (a flush, a restart) is
 //! filled page by page at once, while pops go on.
 
 use std::{
@@ -22,6 +22,8 @@ use crate::{
 
 /// Tasks read and added together.
 const PAGE: i64 = 1_000;
+/// Owed tasks read and added together.
+const SETTLED_TOGETHER: usize = 1_000;
 /// Tasks read when a user's heads run low. Those that are there or out for dispatch are among them.
 const REFILL: i64 = 250;
 
@@ -53,7 +55,13 @@ impl Worker {
         if tasks.is_empty() {
             return Ok(Vec::new());
         }
-        let added = self.control.add_ready(tasks).await?;
+        let added = match self.control.add_ready(tasks).await {
+            Ok(added) => added,
+            Err(error) => {
+                self.owed.note(tasks.iter().map(|task| task.task));
+                return Err(error.into());
+            }
+        };
         let new = tasks.iter().zip(&added).filter(|(_, added)| **added == Added::New);
         let mut models: Vec<&ModelName> = new.map(|(task, _)| &task.model).collect();
         models.dedup();
@@ -168,10 +176,13 @@ impl Walk {
 /// # Errors
 /// When a store did not answer.
 pub(crate) async fn pass(worker: &Worker, walk: &Walk) -> Result<Next, PassError> {
+    settle(worker).await?;
+    // While the queue delivers nothing, nobody else brings what other processes have accepted.
+    let brought = worker.consumer.last_error().is_none();
+    let older_than = if brought { worker.config.ready_after } else { Duration::ZERO };
     for model in worker.catalogue.models() {
         if worker.control.ready_marker(&model.name).await? {
-            let page =
-                page(worker, &model.name, worker.config.ready_after, walk.position(&model.name)).await?;
+            let page = page(worker, &model.name, older_than, walk.position(&model.name)).await?;
             walk.go_on(&model.name, page);
         } else {
             fill(worker, &model.name).await?;
@@ -183,6 +194,25 @@ pub(crate) async fn pass(worker: &Worker, walk: &Walk) -> Result<Next, PassError
         metrics::gauge!(metric::QUEUE_DEPTH, "model" => name.to_string()).set(depth as f64);
     }
     Ok(Next::Timer)
+}
+
+/// Adds the tasks that could not be added when they came, so that none of them waits until it is old enough to be missed.
+async fn settle(worker: &Worker) -> Result<(), PassError> {
+    let owed = worker.owed.take();
+    for (place, tasks) in owed.chunks(SETTLED_TOGETHER).enumerate() {
+        let settled = async {
+            let records = worker.task_state.records(tasks).await?;
+            worker.add_ready(records.iter()).await
+        };
+        if let Err(error) = settled.await {
+            worker.owed.note(owed[place * SETTLED_TOGETHER..].iter().copied());
+            return Err(error);
+        }
+    }
+    if !owed.is_empty() {
+        tracing::info!(tasks = owed.len(), "tasks were queued that could not be when they came");
+    }
+    Ok(())
 }
 
 async fn fill(worker: &Worker, model: &ModelName) -> Result<(), PassError> {

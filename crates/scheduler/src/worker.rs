@@ -27,6 +27,7 @@ use crate::{
     give_back::{Return, Returns},
     loops::Loops,
     outputs::Outputs,
+    owed::Owed,
     owned::{Holdings, Owned},
     progress::Shown,
     provider_health::ProviderHealth,
@@ -69,6 +70,8 @@ pub(crate) struct Worker {
     pub(crate) callback_url: CallbackUrl,
     /// Tasks that were queued lately by the nudge, so that their message finds nothing to do.
     pub(crate) recent: Recent,
+    /// Tasks that could not be queued.
+    pub(crate) owed: Owed,
     /// Rung for a model when there may be something to dispatch.
     bells: HashMap<ModelName, Bell>,
     no_bell: Bell,
@@ -126,6 +129,7 @@ impl Worker {
             called: Arc::default(),
             callback_url: parts.callback_url,
             recent: Recent::default(),
+            owed: Owed::default(),
             loops: Loops::default(),
             consumer: ConsumerStatus::default(),
             holdings: Holdings::default(),

@@ -3,15 +3,23 @@
 //! Remembered for at most five seconds, so a revoked key, a changed scope or a lost membership counts everywhere
 //! within that time. The memory is keyed by the SHA-256 of the whole text, so it answers only to the very text that
 //! was verified. Refusals are remembered for a second, and only so many of them.
+//!
+//! While PostgreSQL cannot be asked nobody can revoke anything either. So whoever it vouched for within the last minute
+//! is taken for the same until it answers again: caches may go on telling them what they hold. Whatever writes needs
+//! PostgreSQL anyway.
 
 use std::{
-    sync::Arc,
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use domain::{Principal, Scopes, UserId, principal::Credential};
 use pg::PgError;
 use sha2::{Digest as _, Sha256};
+
+use moka::future::Cache;
+use tokio::time::timeout;
 
 use crate::{
     Tenancy,
@@ -23,6 +31,12 @@ use crate::{
 
 /// How long a look-up waits for those before it.
 const TURN_LIMIT: Duration = Duration::from_secs(3);
+/// How long a session may be used after PostgreSQL last vouched for it, while it cannot be asked.
+const OUTLIVE_MAX: Duration = Duration::from_secs(60);
+/// How long an answer may take before such a session is used.
+const ANSWER_MAX: Duration = Duration::from_millis(500);
+/// For how long PostgreSQL is taken for away after it was; meanwhile nobody with such a session waits for it.
+const AWAY: Duration = Duration::from_secs(1);
 
 /// Why a bearer text is not accepted. All but the last are the caller's fault and answer alike.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -50,6 +64,39 @@ pub(crate) struct Verified {
     origins: Arc<[String]>,
     /// When a token's time is over, by this process's monotonic clock; counted from PostgreSQL's answer.
     valid_until: Option<Instant>,
+}
+
+impl Verified {
+    fn is_over(&self) -> bool {
+        self.valid_until.is_some_and(|until| Instant::now() >= until)
+    }
+}
+
+/// Sessions that PostgreSQL has vouched for, by the SHA-256 of the bearer text, and whether it is away.
+#[derive(Debug)]
+pub(crate) struct Vouched {
+    sessions: Cache<[u8; 32], (Arc<Verified>, Arc<Session>)>,
+    away: Mutex<Option<Instant>>,
+}
+
+impl Vouched {
+    pub(crate) fn new() -> Self {
+        let sessions = Cache::builder().max_capacity(100_000).time_to_live(OUTLIVE_MAX).build();
+        Self { sessions, away: Mutex::default() }
+    }
+
+    async fn session(&self, fingerprint: &[u8; 32]) -> Option<Arc<Session>> {
+        let (verified, session) = self.sessions.get(fingerprint).await?;
+        (!verified.is_over()).then_some(session)
+    }
+
+    fn note_away(&self) {
+        *self.away.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn is_away(&self) -> bool {
+        self.away.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|noted| noted.elapsed() < AWAY)
+    }
 }
 
 /// A refusal that may be remembered.
@@ -95,18 +142,59 @@ impl Tenancy {
     pub async fn authenticate(&self, bearer: &str) -> Result<Arc<Session>, AuthError> {
         let Some(parsed) = Bearer::parse(bearer) else { return Err(AuthError::Unknown) };
         let fingerprint: [u8; 32] = Sha256::digest(bearer.as_bytes()).into();
-        let verified = match self.caches.credentials.get(&fingerprint).await {
-            Some(verified) => verified,
-            None => self.verify(fingerprint, parsed).await?,
+        let vouched = &self.caches.vouched;
+        if vouched.is_away()
+            && let Some(session) = vouched.session(&fingerprint).await
+        {
+            return Ok(session);
+        }
+        let mut asked = pin!(self.ask(fingerprint, parsed));
+        let answer = match timeout(ANSWER_MAX, &mut asked).await {
+            Ok(answer) => answer,
+            Err(_) => match vouched.session(&fingerprint).await {
+                Some(session) => {
+                    vouched.note_away();
+                    return Ok(session);
+                }
+                None => asked.await,
+            },
         };
-        if verified.valid_until.is_some_and(|until| Instant::now() >= until) {
+        match answer {
+            Err(AuthError::Unavailable(error)) => match vouched.session(&fingerprint).await {
+                Some(session) => {
+                    vouched.note_away();
+                    Ok(session)
+                }
+                None => Err(AuthError::Unavailable(error)),
+            },
+            Err(refused) => {
+                vouched.sessions.invalidate(&fingerprint).await;
+                Err(refused)
+            }
+            Ok(session) => Ok(session),
+        }
+    }
+
+    /// The session by what is remembered, or else by what PostgreSQL says.
+    async fn ask(&self, fingerprint: [u8; 32], bearer: Bearer) -> Result<Arc<Session>, AuthError> {
+        let remembered = self.caches.credentials.get(&fingerprint).await;
+        let is_news = remembered.is_none();
+        let verified = match remembered {
+            Some(verified) => verified,
+            None => self.verify(fingerprint, bearer).await?,
+        };
+        if verified.is_over() {
             return Err(AuthError::Expired);
         }
         let profile =
             self.profile(verified.user).await.map_err(AuthError::Unavailable)?.ok_or(AuthError::Unknown)?;
         let book = self.caches.rules.get().await.map_err(AuthError::Unavailable)?;
         let (credential, origins) = (verified.credential.clone(), &verified.origins);
-        Ok(Arc::new(self.session(&profile, verified.scopes, credential, origins, &book)))
+        let session = Arc::new(self.session(&profile, verified.scopes, credential, origins, &book));
+        if is_news {
+            self.caches.vouched.sessions.insert(fingerprint, (verified, Arc::clone(&session))).await;
+        }
+        Ok(session)
     }
 
     async fn verify(&self, fingerprint: [u8; 32], bearer: Bearer) -> Result<Arc<Verified>, AuthError> {
@@ -271,5 +359,52 @@ mod tests {
         })
         .await;
         assert_eq!(refusal(&seed.fresh(&db.pool), &seed.key.text).await, Refused::Revoked);
+    }
+
+    #[tokio::test]
+    async fn who_was_known_is_known_while_postgresql_is_away_and_asked_about_again_when_it_is_back() {
+        let db = TestDb::new().await;
+        let seed = Seed::new(&db.pool).await;
+        let proxy = testkit::Proxy::before(&db.url).await;
+        let pool = pg::connect(&pg::PgConfig::new(proxy.url(&db.url))).await.unwrap();
+        let config = TenancyConfig { cache_ms: 50, ..TenancyConfig::default() };
+        let behind = Tenancy::new(pool, config).unwrap();
+        let other = seed.key_with(&db.pool, seed.user, &[Scope::Read]).await;
+        let known = async || behind.authenticate(&seed.key.text).await;
+        assert!(known().await.is_ok());
+        let forgotten = async || {
+            behind.caches.credentials.run_pending_tasks().await;
+            behind.caches.credentials.entry_count() == 0
+        };
+
+        // It does not answer.
+        proxy.freeze();
+        testkit::wait_until("the memory to be over", Duration::from_secs(5), forgotten).await;
+        assert_eq!(known().await.unwrap().principal.user, seed.user);
+        assert!(behind.caches.vouched.is_away());
+        proxy.thaw();
+
+        // It is not there.
+        proxy.refuse(true);
+        proxy.cut();
+        testkit::wait_until("the memory to be over", Duration::from_secs(5), forgotten).await;
+        assert_eq!(known().await.unwrap().principal.user, seed.user);
+        let unknown = behind.authenticate(&other.text).await;
+        assert!(
+            matches!(unknown, Err(AuthError::Unavailable(_))),
+            "it never vouched for this one: {unknown:?}"
+        );
+
+        // It is back, and has something else to say.
+        let mut conn = db.pool.acquire().await.unwrap();
+        revoke_key(&mut conn, &seed.key.id).await.unwrap();
+        proxy.refuse(false);
+        testkit::wait_until("the revocation", Duration::from_secs(10), async || {
+            matches!(known().await, Err(AuthError::Revoked))
+        })
+        .await;
+        proxy.refuse(true);
+        proxy.cut();
+        assert!(known().await.is_err(), "who was revoked is not taken for known again");
     }
 }

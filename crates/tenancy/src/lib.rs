@@ -64,10 +64,12 @@ pub struct Tenancy {
     caches: Arc<Caches>,
 }
 
-/// What is remembered between requests, each for at most the configured five seconds.
+/// What is remembered between requests, each for at most the configured five seconds while PostgreSQL answers.
 struct Caches {
     /// Who a bearer text speaks for, by the text's SHA-256.
     credentials: Cache<[u8; 32], Arc<authenticate::Verified>>,
+    /// Sessions that may outlive an outage of PostgreSQL for a minute.
+    vouched: authenticate::Vouched,
     /// Bearer texts that were refused, for a second.
     refused: Cache<[u8; 32], authenticate::Refused>,
     /// Users with their tenant and memberships.
@@ -92,6 +94,7 @@ impl Tenancy {
         let tiers = Tiers::new(config)?;
         let caches = Caches {
             credentials: Cache::builder().max_capacity(100_000).time_to_live(age).build(),
+            vouched: authenticate::Vouched::new(),
             refused: Cache::builder()
                 .max_capacity(10_000)
                 .time_to_live(Duration::from_secs(1).min(age))

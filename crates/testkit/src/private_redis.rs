@@ -33,7 +33,7 @@ impl PrivateRedis {
         let mut redis = Self { server: None, port: 0, folder };
         for _ in 0..STARTS_MAX {
             redis.port = free_port();
-            if redis.try_start().await {
+            if redis.try_start(&[]).await {
                 return redis;
             }
         }
@@ -89,12 +89,24 @@ impl PrivateRedis {
         }
     }
 
-    /// Starts it on the same port, empty.
+    /// Starts it on the same port, empty unless it was told to `SAVE`.
     ///
     /// # Panics
     /// When it does not come up.
     pub async fn start_again(&mut self) {
-        assert!(self.try_start().await, "redis-server did not come back");
+        assert!(self.try_start(&[]).await, "redis-server did not come back");
+    }
+
+    /// Starts it on the same port and lets it take that long over every key that it was told to `SAVE`. It answers
+    /// `LOADING` meanwhile; this returns when it has loaded them.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    pub async fn load_again(&mut self, per_key: Duration) {
+        let delay = per_key.as_micros().to_string();
+        // It looks at its connections once in so many bytes.
+        let slowly = ["--key-load-delay", &delay, "--loading-process-events-interval-bytes", "1024"];
+        assert!(self.try_start(&slowly).await, "redis-server did not come back");
     }
 
     /// Takes away the folder that the server would save into.
@@ -106,7 +118,7 @@ impl PrivateRedis {
     }
 
     /// Whether the server came up, as opposed to exiting.
-    async fn try_start(&mut self) -> bool {
+    async fn try_start(&mut self, settings: &[&str]) -> bool {
         self.kill();
         let server = Command::new("redis-server")
             .args([
@@ -121,6 +133,7 @@ impl PrivateRedis {
             ])
             .arg("--dir")
             .arg(&self.folder)
+            .args(settings)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()

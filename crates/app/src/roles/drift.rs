@@ -33,8 +33,18 @@ pub(crate) async fn run(stores: Stores, shutdown: CancellationToken) {
             metrics::gauge!(metric::LEDGER_DRIFT).set(f64::NAN);
             ELSEWHERE
         };
-        // The lock is held over the pause, so that the figure stays in one place.
-        let over = tokio::time::timeout(pause, shutdown.cancelled()).await.is_ok();
+        // The lock is held over the pause, so that the figure stays in one place; whoever lost it looks again soon.
+        let lost = async {
+            match &lock {
+                Some(lock) => lock.lost().await,
+                None => std::future::pending().await,
+            }
+        };
+        let over = tokio::select! {
+            () = shutdown.cancelled() => true,
+            () = tokio::time::sleep(pause) => false,
+            () = lost => false,
+        };
         if let Some(lock) = lock {
             lock.release().await;
         }

@@ -26,6 +26,7 @@ pub(crate) async fn run(
         }
         // A breaker in front of an instance that nobody asks would never close again.
         stores.control.probe().await;
+        accounts(&stores).await;
         // An answer names PostgreSQL as away by what was last heard of it.
         let database = health.database().await;
         breakers(&stores, database.is_err());
@@ -45,6 +46,19 @@ fn breakers(stores: &Stores, database_away: bool) {
     let stores = ["cache", "control", "realtime"].map(|name| (name, away.contains(&name)));
     for (name, away) in stores.into_iter().chain([("postgresql", database_away)]) {
         metrics::gauge!(metric::BREAKER_OPEN, "store" => name).set(if away { 1.0 } else { 0.0 });
+    }
+}
+
+/// Which provider accounts fail. While nobody can say, what was last heard stands.
+async fn accounts(stores: &Stores) {
+    let known: Vec<_> = stores.catalogue.accounts().map(|account| account.id.clone()).collect();
+    if let Err(error) = stores.control.account_breakers(&known).await {
+        tracing::debug!(error = error.label(), "how the provider accounts do could not be looked up");
+    }
+    let shut = stores.control.shut_accounts();
+    for account in known {
+        let open = if shut.contains(&account) { 1.0 } else { 0.0 };
+        metrics::gauge!(metric::PROVIDER_BREAKER_OPEN, "account" => account.to_string()).set(open);
     }
 }
 

@@ -28,8 +28,8 @@ pub(crate) async fn run(stores: Stores, shutdown: CancellationToken) {
         // One process does it. Without Redis nobody does: nothing here is urgent.
         match stores.control.try_lock("retire", "all", EVERY).await {
             Ok(Some(lock)) => {
-                round(&stores).await;
-                drop(lock);
+                round(&stores, || lock.is_lost()).await;
+                lock.release().await;
             }
             Ok(None) => {}
             Err(error) => tracing::debug!(%error, "nothing is retired while Redis is away"),
@@ -37,11 +37,20 @@ pub(crate) async fn run(stores: Stores, shutdown: CancellationToken) {
     }
 }
 
-async fn round(stores: &Stores) {
-    report("tenancy", retire(stores, async |conn| tenancy::retire(conn, BATCH).await).await);
-    report("task-state", retire(stores, async |conn| task_state::retire_events(conn, BATCH).await).await);
-    report("ledger", retire(stores, async |conn| ledger::retire_windows(conn, BATCH).await).await);
-    report("outbox", retire(stores, async |conn| outbox::retire(conn, BATCH).await).await);
+/// One round, which stops between two steps when somebody else may have begun another.
+async fn round(stores: &Stores, stop: impl Fn() -> bool) {
+    let tenancy = async |conn: &mut PgConnection| tenancy::retire(conn, BATCH).await;
+    report("tenancy", retire(stores, &stop, tenancy).await);
+    let events = async |conn: &mut PgConnection| task_state::retire_events(conn, BATCH).await;
+    report("task-state", retire(stores, &stop, events).await);
+    let windows = async |conn: &mut PgConnection| ledger::retire_windows(conn, BATCH).await;
+    report("ledger", retire(stores, &stop, windows).await);
+    let outbox = async |conn: &mut PgConnection| outbox::retire(conn, BATCH).await;
+    report("outbox", retire(stores, &stop, outbox).await);
+    if stop() {
+        tracing::debug!("a round of retiring stopped, since its lock was lost");
+        return;
+    }
     match stores.media.sweep(STALE_FILE).await {
         Ok(0) => {}
         Ok(files) => tracing::info!(files, "removed temporary files that nobody finished"),
@@ -54,14 +63,17 @@ async fn round(stores: &Stores) {
     }
 }
 
-/// Calls the verb until it finds less than a batch.
-async fn retire<F>(stores: &Stores, verb: F) -> Result<u64, PgError>
+/// Calls the verb until it finds less than a batch, or is to stop.
+async fn retire<F>(stores: &Stores, stop: &impl Fn() -> bool, verb: F) -> Result<u64, PgError>
 where
     F: AsyncFn(&mut PgConnection) -> Result<u64, PgError>,
 {
     let mut conn = stores.pool.acquire().await?;
     let mut total = 0;
     for _ in 0..BATCHES_MAX {
+        if stop() {
+            break;
+        }
         let removed = verb(&mut conn).await?;
         total += removed;
         if removed < u64::from(BATCH) {
@@ -98,13 +110,14 @@ mod tests {
                        SELECT 'user', gen_random_uuid(), aiv_now() - make_interval(days => n), 1
                        FROM generate_series(35, 44) AS n";
         sqlx::query(windows).execute(&test.db.pool).await.unwrap();
-        round(&test.stores).await;
-        let left: (i64, i64) = sqlx::query_as(
-            "SELECT (SELECT count(*) FROM idempotency_keys), (SELECT count(*) FROM quota_windows)",
-        )
-        .fetch_one(&test.db.pool)
-        .await
-        .unwrap();
-        assert_eq!(left, (3, 5));
+        let left = async || -> (i64, i64) {
+            let count =
+                "SELECT (SELECT count(*) FROM idempotency_keys), (SELECT count(*) FROM quota_windows)";
+            sqlx::query_as(count).fetch_one(&test.db.pool).await.unwrap()
+        };
+        round(&test.stores, || true).await;
+        assert_eq!(left().await, (2_503, 10), "its lock was lost before it began");
+        round(&test.stores, || false).await;
+        assert_eq!(left().await, (3, 5));
     }
 }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fetch::{Fetch, FetchConfig, Limits, Request, SendGuard};
+use fetch::{Fetch, FetchConfig, Limits, Request, Response, SendGuard};
 use futures::{StreamExt, stream};
 use http::{HeaderMap, HeaderValue, Method, header};
 use nix::{
@@ -200,10 +200,16 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start(env_file: &Path, args: &[&str]) -> Self {
+        Self::start_with(env_file, args, &[]).await
+    }
+
+    /// One with some more variables.
+    pub(crate) async fn start_with(env_file: &Path, args: &[&str], extra: &[(&str, &str)]) -> Self {
         let log_file = env_file.with_file_name("serve.log");
         let log = fs::File::options().create(true).append(true).open(log_file).expect("log");
         let mut child = command(&[&["serve"], args].concat())
             .envs(variables(env_file))
+            .envs(extra.iter().copied())
             .env("AIVIDEO_HTTP_ADDR", "127.0.0.1:0")
             .stdout(Stdio::piped())
             .stderr(log)
@@ -248,6 +254,12 @@ impl Client {
 
     /// The same with the answer as it came.
     pub(crate) async fn ask_bytes(&self, method: Method, path: &str, body: Option<&Value>) -> (u16, Vec<u8>) {
+        let answer = self.send(method, path, body).await;
+        (answer.status.as_u16(), answer.body.to_vec())
+    }
+
+    /// The same with its headers.
+    pub(crate) async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Response {
         let mut headers = HeaderMap::new();
         let bearer = format!("Bearer {}", self.key);
         headers.insert(header::AUTHORIZATION, HeaderValue::from_str(&bearer).expect("a header"));
@@ -265,8 +277,7 @@ impl Client {
             bytes_max: 16 << 20,
             redirects_max: 0,
         };
-        let answer = self.fetch.request(request, limits).await.expect("an answer");
-        (answer.status.as_u16(), answer.body.to_vec())
+        self.fetch.request(request, limits).await.expect("an answer")
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {

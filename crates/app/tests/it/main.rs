@@ -12,5 +12,6 @@ mod faults;
 mod harness;
 mod observability;
 mod processes;
+mod skew;
 mod stalls;
 mod streams;

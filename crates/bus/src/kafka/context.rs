@@ -35,6 +35,8 @@ pub(super) enum Event {
     Group {
         /// Whether we are in the group, with an assignment, and its coordinator answers.
         steady: bool,
+        /// Whether any broker is connected.
+        reachable: bool,
         /// In librdkafka's words.
         state: String,
     },
@@ -78,7 +80,9 @@ impl ClientContext for MemberContext {
         let Some(group) = statistics.cgrp else { return };
         let steady = group.state == "up" && group.join_state == "steady";
         let state = format!("{}, {}", group.state, group.join_state);
-        self.events().push_back(Event::Group { steady, state });
+        let reachable =
+            statistics.brokers.values().any(|broker| matches!(broker.state.as_str(), "UP" | "UPDATE"));
+        self.events().push_back(Event::Group { steady, reachable, state });
     }
 }
 

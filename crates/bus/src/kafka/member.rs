@@ -159,9 +159,9 @@ impl Member<Joined> {
                     seat.let_go(&partitions);
                 }
                 Event::Committed(result) => seat.committed(result),
-                Event::Group { steady, state: group } => {
+                Event::Group { steady, reachable, state: group } => {
                     let idle = state.buffer.is_empty() && seat.under_way.is_none();
-                    if let Some(fault) = seat.judge_group(steady, group, idle) {
+                    if let Some(fault) = seat.judge_group(steady, reachable, group, idle) {
                         return Turn::Broken(fault);
                     }
                 }

@@ -232,7 +232,18 @@ impl Seat {
         None
     }
 
-    pub(super) fn judge_group(&mut self, steady: bool, state: String, idle: bool) -> Option<KafkaFault> {
+    /// Whether the membership is broken. Without a broker it is not: a member that was killed meanwhile would have to be
+    /// missed by the group for a whole session before its successor may begin, while this one just goes on.
+    pub(super) fn judge_group(
+        &mut self,
+        steady: bool,
+        reachable: bool,
+        state: String,
+        idle: bool,
+    ) -> Option<KafkaFault> {
+        if !reachable {
+            self.last_steady = Instant::now();
+        }
         if steady {
             self.last_steady = Instant::now();
             if idle {

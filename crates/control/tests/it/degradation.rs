@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use control::{BreakerState, Control, ControlError, Sent};
+use control::{BreakerState, Control, ControlConfig, ControlError, Sent};
 use domain::TaskId;
+use tokio::time::timeout;
 
 use crate::private_redis::{PrivateRedis, control_of};
 
@@ -72,26 +73,58 @@ async fn a_server_that_was_never_there_costs_an_error_and_nothing_else() {
     assert_eq!(lost, Ok(()), "nothing to do is nothing to fail");
 }
 
+/// Waits until probes find these instances away, and the others well.
+async fn until_degraded(control: &Control, names: &[&str]) {
+    testkit::wait_until("the breakers", SOON, async || {
+        control.probe().await.degraded().collect::<Vec<_>>() == names
+    })
+    .await;
+}
+
 #[tokio::test]
-async fn refusals_of_the_server_have_their_types_and_do_not_open_the_breaker() {
+async fn a_server_that_takes_no_writes_is_gone_until_it_takes_them_again() {
     let redis = PrivateRedis::start().await;
     let control = control_of(&redis, Duration::from_secs(5));
-    until_well(&control).await;
-
-    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
-    for _ in 0..5 {
-        assert_eq!(set(&control).await, Err(ControlError::OutOfMemory));
-        assert_eq!(control.mark_absent(TaskId::generate()).await, Err(ControlError::OutOfMemory));
+    // A replica of nobody refuses writes as well, by script and by command.
+    let oom: [&[&str]; 2] = [&["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"]];
+    let readonly: [&[&str]; 2] = [&["REPLICAOF", "127.0.0.1", "1"], &["REPLICAOF", "NO", "ONE"]];
+    for ([hurt, heal], error) in [(oom, ControlError::OutOfMemory), (readonly, ControlError::ReadOnly)] {
+        until_well(&control).await;
+        redis.command(hurt).await;
+        assert_eq!(set(&control).await, Err(error.clone()));
+        assert_eq!(control.health().cache, BreakerState::Open, "one refusal is enough");
+        assert_eq!(set(&control).await, Err(ControlError::Unavailable));
+        // Reads succeed there, those that are let through. They must not make it look well.
+        for _ in 0..3 {
+            testkit::wait_until("a read", SOON, async || {
+                let read = control.get_snapshots(&[TaskId::generate()]).await;
+                assert_ne!(control.health().cache, BreakerState::Closed, "{error}");
+                read.is_ok()
+            })
+            .await;
+        }
+        // Instances that nobody writes to are found out by the probe.
+        until_degraded(&control, &["cache", "control", "realtime"]).await;
+        redis.command(heal).await;
+        until_degraded(&control, &[]).await;
+        assert_eq!(set(&control).await, Ok(vec![true]));
     }
-    redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
+}
 
-    // A replica of nobody: refuses writes, by script and by command.
-    redis.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
-    assert_eq!(set(&control).await, Err(ControlError::ReadOnly));
-    assert_eq!(control.mark_absent(TaskId::generate()).await, Err(ControlError::ReadOnly));
-    redis.command(&["REPLICAOF", "NO", "ONE"]).await;
-    assert_eq!(set(&control).await, Ok(vec![true]));
-    assert_eq!(control.health().cache, BreakerState::Closed);
+#[tokio::test]
+async fn scripts_and_commands_are_refused_alike() {
+    let redis = PrivateRedis::start().await;
+    let hurt: [(&[&str], ControlError); 2] = [
+        (&["CONFIG", "SET", "maxmemory", "1"], ControlError::OutOfMemory),
+        (&["REPLICAOF", "127.0.0.1", "1"], ControlError::ReadOnly),
+    ];
+    for (words, error) in hurt {
+        redis.command(words).await;
+        assert_eq!(set(&control_of(&redis, SOON)).await, Err(error.clone()));
+        let absent = control_of(&redis, SOON).mark_absent(TaskId::generate()).await;
+        assert_eq!(absent, Err(error));
+        redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    }
 }
 
 #[tokio::test]
@@ -108,5 +141,133 @@ async fn a_server_that_cannot_persist_has_a_type() {
         set(&control).await == Err(ControlError::Misconfigured)
     })
     .await;
-    assert_eq!(control.mark_absent(TaskId::generate()).await, Err(ControlError::Misconfigured));
+    let absent = control_of(&redis, SOON).mark_absent(TaskId::generate()).await;
+    assert_eq!(absent, Err(ControlError::Misconfigured));
+    until_degraded(&control, &["cache", "control", "realtime"]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_loads_its_data_is_gone_until_it_has() {
+    let mut redis = PrivateRedis::start().await;
+    let fill = "for n = 1, 2000 do redis.call('SET', 'filler:' .. n, string.rep('x', 100)) end";
+    redis.command(&["EVAL", fill, "0"]).await;
+    redis.command(&["SAVE"]).await;
+    let control = control_of(&redis, Duration::from_secs(5));
+    until_well(&control).await;
+    redis.kill();
+    tokio::join!(redis.load_again(Duration::from_millis(1)), async {
+        testkit::wait_until("the loading", SOON, async || set(&control).await == Err(ControlError::Loading))
+            .await;
+        assert_ne!(control.health().cache, BreakerState::Closed);
+        until_degraded(&control, &["cache", "control", "realtime"]).await;
+    });
+    until_degraded(&control, &[]).await;
+    assert_eq!(set(&control).await, Ok(vec![true]));
+}
+
+#[tokio::test]
+async fn only_the_instance_that_is_hurt_is_taken_for_gone() {
+    let (cache, mut control_server, realtime) =
+        tokio::join!(PrivateRedis::start(), PrivateRedis::start(), PrivateRedis::start());
+    let config = |limit| ControlConfig {
+        cache_url: cache.url(),
+        realtime_url: realtime.url(),
+        connect_limit: limit,
+        response_limit: limit,
+        breaker_pause: Duration::from_millis(100),
+        ..ControlConfig::single(control_server.url())
+    };
+    let control = Control::new(config(SHORT)).unwrap();
+    until_well(&control).await;
+    cache.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    until_degraded(&control, &["cache"]).await;
+    control_server.kill();
+    until_degraded(&control, &["cache", "control"]).await;
+    realtime.freeze();
+    until_degraded(&control, &["cache", "control", "realtime"]).await;
+    cache.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    control_server.start_again().await;
+    until_degraded(&control, &["realtime"]).await;
+    realtime.thaw();
+    until_degraded(&control, &[]).await;
+}
+
+/// Every connection of the pool is dead, and no caller pays for it.
+#[tokio::test]
+async fn a_restart_between_two_commands_is_noticed_by_nobody() {
+    let mut redis = PrivateRedis::start().await;
+    let control = control_of(&redis, Duration::from_secs(5));
+    for _ in 0..5 {
+        // As many at once as make the pool open all its connections.
+        for outcome in futures::future::join_all((0..64).map(|_| set(&control))).await {
+            assert_eq!(outcome, Ok(vec![true]));
+        }
+        redis.kill();
+        redis.start_again().await;
+        let outcomes = futures::future::join_all((0..64).map(|_| set(&control))).await;
+        assert_eq!(outcomes, vec![Ok(vec![true]); 64]);
+        assert_eq!(control.health().cache, BreakerState::Closed);
+    }
+}
+
+/// A machine that vanished closes no connection: the old ones look alive, and lead nowhere.
+#[tokio::test]
+async fn once_the_breaker_has_opened_no_older_connection_is_used_again() {
+    let redis = PrivateRedis::start().await;
+    let proxy = testkit::Proxy::before(&redis.url()).await;
+    let control = Control::new(ControlConfig {
+        connect_limit: SHORT,
+        response_limit: SHORT,
+        breaker_failures: 1,
+        breaker_pause: Duration::from_millis(100),
+        ..ControlConfig::single(proxy.url(&redis.url()))
+    })
+    .unwrap();
+    until_well(&control).await;
+    futures::future::join_all((0..64).map(|_| set(&control))).await;
+    proxy.freeze();
+    assert_eq!(set(&control).await, Err(ControlError::Unknown));
+    assert_eq!(control.health().cache, BreakerState::Open);
+    let opened = proxy.opened();
+    proxy.thaw();
+    testkit::wait_until("a probe", SOON, async || set(&control).await.is_ok()).await;
+    assert!(proxy.opened() > opened, "a connection of before was used again");
+    for outcome in futures::future::join_all((0..64).map(|_| set(&control))).await {
+        assert_eq!(outcome, Ok(vec![true]));
+    }
+}
+
+#[tokio::test]
+async fn a_lock_is_lost_when_redis_was_silent_for_as_long_as_it_lives() {
+    let mut redis = PrivateRedis::start().await;
+    let control = control_of(&redis, SHORT);
+    until_well(&control).await;
+    let ttl = SHORT * 6;
+    let locked = async || control.try_lock("poster", 1, ttl).await.unwrap().expect("nobody holds it");
+
+    // A silence that is shorter costs nothing.
+    let guard = locked().await;
+    redis.freeze();
+    testkit::wait_until("a failure", SOON, async || set(&control).await.is_err()).await;
+    redis.thaw();
+    assert!(timeout(ttl * 2, guard.lost()).await.is_err(), "it was not prolonged");
+    guard.release().await;
+    until_well(&control).await;
+
+    for restart in [false, true] {
+        let guard = locked().await;
+        if restart {
+            redis.kill();
+            redis.start_again().await;
+        } else {
+            redis.freeze();
+        }
+        timeout(SOON, guard.lost()).await.expect("the loss is told");
+        assert!(guard.is_lost());
+        if !restart {
+            redis.thaw();
+        }
+        until_well(&control).await;
+        guard.release().await;
+    }
 }

@@ -74,12 +74,11 @@ async fn c34_after_a_restart_with_no_data_requests_are_decided_again() {
     control.admit(charge(tenant, 5)).await.unwrap();
     redis.kill();
     redis.start_again().await;
-    // The broken connections are found out by the first commands; none may be lost to more than that.
-    let mut answers = Vec::new();
+    // The broken connections cost nobody a decision.
     for _ in 0..3 {
-        answers.push(control.admit(charge(tenant, 5)).await);
+        let admission = control.admit(charge(tenant, 5)).await;
+        assert!(matches!(admission, Ok(Admission::Granted(_))), "{admission:?}");
     }
-    assert!(matches!(answers.last(), Some(Ok(Admission::Granted(_)))), "{answers:?}");
 }
 
 #[tokio::test]

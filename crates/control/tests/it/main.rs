@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
 mod degradation;
+mod expiry;
 mod forgetting;
 mod private_redis;
 mod speed;

@@ -199,6 +199,34 @@ async fn while_redis_is_away_nothing_is_submitted_but_what_runs_is_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_came_while_redis_took_no_writes_starts_as_soon_as_it_takes_them_again() {
+    let redis = PrivateRedis::start().await;
+    // The reconciler's walk would miss them only after an hour.
+    let scheduler = SchedulerConfig { ready_after: Duration::from_secs(3_600), ..quick() };
+    let setting = Setting { redis_url: Some(redis.url()), scheduler, ..Setting::default() };
+    let world = World::with(setting).await;
+    let scheduler = world.scheduler("one");
+    let before = world.submit_one(Order::default()).await;
+    world.until(before, TaskStatus::Succeeded).await;
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    let waiting = world.submit(5, Order::default()).await;
+    world.nudge(&scheduler, &waiting).await;
+    wait_until("their messages to be acknowledged all the same", PATIENCE, async || {
+        let left = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM outbox_events");
+        left.fetch_one(&world.db.pool).await.unwrap() == 0
+    })
+    .await;
+    assert_eq!(world.stat("submits").await, 1);
+    redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    for record in world.ended(&waiting).await {
+        assert_eq!(record.snapshot.status, TaskStatus::Succeeded);
+    }
+    world.quiet().await;
+    world.audit().await;
+    scheduler.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn fifty_jobs_that_hang_do_not_hold_up_the_others() {
     let world = World::with(Setting { duration: Duration::from_millis(500), ..Setting::default() }).await;
     let scheduler = world.scheduler("one");

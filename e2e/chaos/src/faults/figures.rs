@@ -75,7 +75,7 @@ impl Figures {
             stream: StreamFigures::of(record),
             outage_ms: millis(moments.end.saturating_sub(moments.hurt)),
             back_after_ms: back.as_ref().ok().map(|back| millis(back.after)),
-            caught_up_after_ms: record.caught_up.map(|at| millis(at.saturating_sub(moments.end))),
+            caught_up_after_ms: record.caught_up.map(|at| millis(at.saturating_sub(moments.whole))),
             back_last: back.map_or_else(|missing| missing.join(", "), |back| back.last),
             followed: record.long_ended.is_some_and(|at| at <= moments.watched_until()),
             ..Self::default()

@@ -14,7 +14,7 @@ use tokio::{sync::watch, time::sleep};
 
 use super::{
     books::{Books, audited, idle},
-    cases::{Case, Row},
+    cases::{Case, Effect, Row},
     figures::Figures,
     judge,
     promises::Promises,
@@ -121,12 +121,17 @@ impl Play<'_> {
             providers: [stage.providers[0].name, stage.providers[1].name],
             outbox: self.case.row == Row::Queue,
         };
-        let moments = self.hurt_and_heal(stage, wiring, &traffic.notes).await?;
+        let mut moments = self.hurt_and_heal(stage, wiring, &traffic.notes).await?;
         let meanwhile = traffic.submitted().accepted.len();
         tokio::join!(
             self.until_back(&traffic.notes, &moments, needed),
             self.until_resumed(&traffic, &books, meanwhile, needed.providers),
         );
+        if self.case.effect() == Effect::Forgetful {
+            // What follows from one blow may show only later.
+            sleep(self.outage.saturating_sub(traffic.notes.now().saturating_sub(moments.hurt))).await;
+            moments.end = traffic.notes.now();
+        }
         stop.send_replace(true);
         clients.await?;
 
@@ -192,8 +197,7 @@ impl Play<'_> {
         let wound = stage.hurt(self.case, wiring, self.delay).await?;
         let struck = notes.now();
         if matches!(wound, Wound::Blow) {
-            sleep(self.outage).await;
-            return Ok(Moments { hurt, healing: struck, whole: struck, end: notes.now() });
+            return Ok(Moments { hurt, healing: struck, whole: struck, end: struck });
         }
         sleep(self.outage.saturating_sub(struck.saturating_sub(hurt))).await;
         let healing = notes.now();

@@ -9,12 +9,16 @@ use super::cases::{Case, Effect, Row};
 const PROMPT: Duration = Duration::from_secs(1);
 /// Several trips to a late PostgreSQL.
 const SEVERAL_TRIPS: Duration = Duration::from_secs(6);
-/// The longest wait for a submit's outcome (`generation.answer_limit_ms`), and a moment.
-const ANSWER_LIMIT: Duration = Duration::from_millis(10_500);
+/// The longest wait for a submit's outcome (`generation.answer_limit_ms`), half a second until a known caller is taken for
+/// known, and a moment.
+const ANSWER_LIMIT: Duration = Duration::from_millis(11_000);
 /// Streams read PostgreSQL again at least every ten seconds.
 const STREAM_LATE_MAX: Duration = Duration::from_secs(11);
 /// "Automatic return within 5 s."
 const RETURN_MAX: Duration = Duration::from_secs(5);
+/// A broker that was away lets nobody into a group before it has missed those who were in it for a whole session. Their
+/// tasks start all the same, so this is how long `/readyz` may name the queue longer than other stores.
+const SESSION: Duration = Duration::from_secs(10);
 /// What was accepted meanwhile is found by a reconciler that looks every two seconds for what has waited for five, and it
 /// looks again within the time of the return.
 const CATCH_UP_MAX: Duration = Duration::from_secs(10);
@@ -71,8 +75,6 @@ pub(crate) enum Jobs {
     None,
     /// New submits go on at the account that is not hurt.
     ElsewhereGoOn,
-    /// Nothing is said about it.
-    Unsaid,
 }
 
 /// What `/readyz` answers.
@@ -143,9 +145,10 @@ impl Promises {
             (Effect::Gone, Row::Control) => {
                 Self { jobs: Jobs::None, waits: &["control_unavailable"], ..store("control") }
             }
-            // Whether a reconciler finds the tasks before the queue is back is not said.
+            // A reconciler brings what the queue does not.
             (Effect::Gone, Row::Queue) => {
-                Self { jobs: Jobs::Unsaid, metric: Some(Metric::OutboxAge), ..store("queue") }
+                let return_max = RETURN_MAX + SESSION;
+                Self { jobs: Jobs::GoOn, metric: Some(Metric::OutboxAge), return_max, ..store("queue") }
             }
             (Effect::Gone, Row::Postgres) => Self {
                 answer_max: ANSWER_LIMIT,
@@ -208,7 +211,8 @@ mod tests {
             let promises = Promises::of(case);
             let gone = case.effect() == Effect::Gone;
             assert_eq!((promises.named.is_some(), promises.metric.is_some()), (gone, gone), "{case}");
-            assert_eq!(promises.return_max, Duration::from_secs(5), "{case}");
+            let session = if case.row == Row::Queue && gone { SESSION } else { Duration::ZERO };
+            assert_eq!(promises.return_max, Duration::from_secs(5) + session, "{case}");
             // A promise about a stream's lateness shows only where the outage lasts longer.
             if let (Stream::Tells(late), Row::Realtime) = (promises.stream, case.row) {
                 assert!(case.row.usual() > late, "{case}");
