@@ -1,9 +1,10 @@
-//! What operators do by hand: tenants, users, keys, grants and limits; and what they look at.
+//! What operators do by hand: tenants, users, keys, grants, limits and pauses; and what they look at.
 //!
 //! Each verb that changes something is one transaction that makes the change through its owner, writes who did what into `operator_log`, and
 //! reserves the caller's Idempotency-Key if there is one. So there is no change without its row, no row without its
 //! change, and a repeated request changes nothing. This crate owns `operator_log` and nothing else.
 
+mod accounts;
 mod create_key;
 mod create_tenant;
 mod create_user;
@@ -13,6 +14,7 @@ mod limits;
 mod list;
 mod log;
 mod once;
+mod pause;
 mod queue;
 mod revoke_key;
 mod slots;
@@ -21,12 +23,15 @@ use domain::{KeyId, UserId};
 use pg::PgPool;
 use tenancy::Tenancy;
 
+pub use accounts::{AccountSeen, look_at_accounts};
+pub use catalogue::{Intent, IntentKind, Subject};
 pub use create_key::{KeyMade, NewKey};
 pub use create_tenant::{NewTenant, TenantMade};
 pub use create_user::{NewUser, UserMade};
 pub use error::OperatorError;
 pub use grant::{GrantMade, NewGrant};
 pub use once::{Done, Once};
+pub use pause::NewPause;
 pub use queue::{QueueSeen, look_at_queues};
 pub use slots::{PlaceSeen, SetSeen, SlotSeen, SlotSources, SlotsOf, SlotsSeen, look_at_slots};
 pub use tenancy::{

@@ -1,16 +1,20 @@
-//! Operators: tenants, users, keys, grants and limits. For keys with the scope `admin`.
+//! Operators: tenants, users, keys, grants, limits, pauses; and what they look at. For keys with the scope `admin`.
 
 pub(crate) mod create_grant;
 pub(crate) mod create_key;
 pub(crate) mod create_tenant;
 pub(crate) mod create_user;
+pub(crate) mod list_accounts;
 pub(crate) mod list_limits;
+pub(crate) mod list_pauses;
 pub(crate) mod list_queues;
 pub(crate) mod list_slots;
 pub(crate) mod list_tenants;
 pub(crate) mod list_users;
+pub(crate) mod pause;
 pub(crate) mod put_limit;
 pub(crate) mod remove_limit;
+pub(crate) mod resume;
 pub(crate) mod revoke_key;
 
 use std::sync::Arc;

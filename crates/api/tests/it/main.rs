@@ -10,6 +10,7 @@ mod edge;
 mod events;
 mod harness;
 mod limits;
+mod pauses;
 mod projects;
 mod queue;
 mod quota;

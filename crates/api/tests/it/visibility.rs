@@ -58,12 +58,14 @@ impl Ids {
             "projects" => self.project.to_string(),
             "admin" if path.starts_with("/admin/keys/") => self.key.to_string(),
             "admin" if path.starts_with("/admin/limits/") => String::new(),
+            "admin" if path.starts_with("/admin/pauses/") => String::new(),
             other => panic!("teach this test what an id below /{other} is"),
         };
         let filled = path
             .replace("{id}", &id)
             .replace("{user_id}", &self.member.to_string())
-            .replace("{subject}/{limit}", &format!("key:{}/reads", self.key));
+            .replace("{subject}/{limit}", &format!("key:{}/reads", self.key))
+            .replace("/pauses/{subject}", "/pauses/account:elsewhere");
         assert!(!filled.contains('{'), "teach this test what stands in {filled}");
         filled
     }
@@ -74,6 +76,7 @@ fn body_for(method: &Method, path: &str) -> Option<Value> {
         (&Method::PATCH, "/projects/{id}") => Some(json!({ "name": "Mine now" })),
         (&Method::PUT, "/projects/{id}/members/{user_id}") => Some(json!({ "role": "viewer" })),
         (&Method::PUT, "/admin/limits/{subject}/{limit}") => Some(json!({ "unlimited": true })),
+        (&Method::PUT, "/admin/pauses/{subject}") => Some(json!({ "reason": "mine now" })),
         (&Method::PATCH | &Method::PUT, other) => panic!("teach this test a body for {other}"),
         _ => None,
     }
