@@ -42,6 +42,9 @@ pub struct AccountSpec {
     /// Jobs at once of one model (by the provider's name of it), where that is fewer.
     #[serde(default)]
     pub model_slots: BTreeMap<ModelName, u32>,
+    /// Jobs in a day of UTC, over all models. None is unlimited.
+    #[serde(default)]
+    pub daily: Option<u32>,
     /// Submits, over all models. None is unlimited.
     #[serde(default)]
     pub submits: Option<Bucket>,
@@ -114,6 +117,7 @@ impl Default for CatalogueConfig {
                 kind: ProviderKind::Mock,
                 slots: 200,
                 model_slots: BTreeMap::from([(name("mock-pro"), 10)]),
+                daily: None,
                 submits: Some(Bucket::per_second(500, 50)),
                 model_submits: BTreeMap::new(),
             }],
@@ -142,6 +146,9 @@ impl CatalogueConfig {
             let id = &account.id;
             if !accounts.insert(id) {
                 wrong.push(format!("account {id} is there twice"));
+            }
+            if account.daily == Some(0) {
+                wrong.push(format!("account {id} may have no jobs in a day; to stop it, pause it"));
             }
             if account.slots == 0 || account.model_slots.values().any(|slots| *slots == 0) {
                 wrong.push(format!("account {id} has no slots; to stop it, pause it"));

@@ -77,6 +77,8 @@ struct Known {
     /// Whether something is wrong that an answer would put right.
     uneasy: bool,
     told_at: Option<Instant>,
+    /// Until when the account was given all the jobs that it may be given in a day.
+    spent_until: Option<Instant>,
 }
 
 impl ProviderHealth {
@@ -96,6 +98,17 @@ impl ProviderHealth {
     pub(crate) fn shut_for(&self, account: &ProviderAccountId) -> Option<Duration> {
         let until = self.all().get(account)?.shut_until?;
         Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+    }
+
+    /// Notes that an account was given all the jobs of this day.
+    pub(crate) fn is_spent(&self, account: &ProviderAccountId, for_so_long: Duration) {
+        self.all().entry(account.clone()).or_default().spent_until = Some(Instant::now() + for_so_long);
+    }
+
+    /// Whether the account was given all the jobs of this day, as far as is known.
+    pub(crate) fn spent(&self, account: &ProviderAccountId) -> bool {
+        let until = self.all().get(account).and_then(|known| known.spent_until);
+        until.is_some_and(|until| Instant::now() < until)
     }
 
     /// How long until the first of the shut accounts may be open.

@@ -6,6 +6,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use chrono::{DateTime, Utc};
 use domain::{
     ModelName, ProviderAccountId, TaskId, TaskStatus, WorkerId,
     task::{Attempt, EventType, Stage},
@@ -37,6 +38,8 @@ pub struct Claim {
     pub account_limit: u32,
     /// Live attempts that this model may have there.
     pub model_limit: u32,
+    /// Jobs that the account may be given in a day; none is unlimited.
+    pub day_limit: Option<u32>,
     /// How long the submit may be on its way.
     pub submit_limit: Duration,
 }
@@ -46,7 +49,8 @@ pub struct Claim {
 pub enum ClaimOutcome {
     /// The worker owns the task now. The attempt is recorded.
     Claimed(Arc<TaskRecord>, Attempt),
-    /// The account or the model has as many live attempts as allowed; give the slots back and ask later.
+    /// The account or the model has as many live attempts as allowed, or the account as many jobs today; give the slots
+    /// back and ask later.
     NoRoom,
     /// The task is not to be claimed: it has another status or another attempt number than the claim assumed, or
     /// its pause is not over. Give the slots back; this is the task as it is.
@@ -74,6 +78,35 @@ impl TaskState {
         });
         project::records(&self.shared, claimed).await;
         Ok(outcomes)
+    }
+}
+
+/// The jobs that an account was given on this day of UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JobsToday {
+    /// How many.
+    pub jobs: u64,
+    /// When the next day begins.
+    pub until: DateTime<Utc>,
+    /// PostgreSQL's instant when this was read.
+    pub read_at: DateTime<Utc>,
+}
+
+impl TaskState {
+    /// How many jobs an account was given today, as its daily limit counts them.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn jobs_today(&self, account: &ProviderAccountId) -> Result<JobsToday, PgError> {
+        let row = sqlx::query!(
+            r#"SELECT task_state_jobs_today($1) AS "jobs!", aiv_now() AS "read_at!",
+                      date_trunc('day', aiv_now(), 'UTC') + interval '1 day' AS "until!""#,
+            account.as_str()
+        )
+        .fetch_one(&self.shared.pool)
+        .await?;
+        let jobs = u64::try_from(row.jobs).unwrap_or_default();
+        Ok(JobsToday { jobs, until: row.until, read_at: row.read_at })
     }
 }
 
@@ -122,7 +155,7 @@ async fn write(conn: &mut PgConnection, claims: &[Claim]) -> Result<HashMap<Task
     let rows: Vec<TaskRow> = sqlx::query_as(concat!(
         "SELECT ",
         task_columns!(),
-        " FROM task_state_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) AS t
+        " FROM task_state_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) AS t
           JOIN generation_inputs i ON i.task_id = t.id"
     ))
     .bind(claims.iter().map(|c| c.task.as_uuid()).collect::<Vec<_>>())
@@ -133,6 +166,7 @@ async fn write(conn: &mut PgConnection, claims: &[Claim]) -> Result<HashMap<Task
     .bind(limits(|c| c.model_limit))
     .bind(claims.iter().map(submit_ms).collect::<Vec<_>>())
     .bind(texts(|c| c.worker.as_str()))
+    .bind(claims.iter().map(|c| c.day_limit.map(i64::from)).collect::<Vec<_>>())
     .bind(TaskStatus::Queued.as_str())
     .bind(TaskStatus::Scheduling.as_str())
     .bind(EventType::Scheduled.as_str())

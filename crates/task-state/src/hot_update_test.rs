@@ -41,6 +41,7 @@ async fn claimed(conn: &mut PgConnection, task: TaskId, attempt_no: i32) -> Atte
         worker: "w".parse::<WorkerId>().unwrap(),
         account_limit: 10,
         model_limit: 10,
+        day_limit: None,
         submit_limit: Duration::from_secs(5),
     };
     match claim::claim(conn, &[wish]).await.unwrap().pop().unwrap() {

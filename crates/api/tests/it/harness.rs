@@ -283,6 +283,7 @@ impl Api {
             worker: "here:1:a".parse().unwrap(),
             account_limit: 100,
             model_limit: 100,
+            day_limit: None,
             submit_limit: Duration::from_secs(5),
         };
         match self.task_state.claim(vec![claim]).await.unwrap().pop().unwrap() {

@@ -36,6 +36,9 @@ pub(crate) struct ProviderConfig {
     pub(crate) slots: u32,
     /// Of those, how many of one of its models.
     pub(crate) model_slots: BTreeMap<ModelName, u32>,
+    /// Jobs that it may be given in a day of UTC; unlimited unless given.
+    #[serde(default)]
+    pub(crate) daily: Option<u32>,
     /// Submits over time, or `"unlimited"`.
     pub(crate) submits: Option<Bucket>,
     /// Submits over time of one of its models.
@@ -66,6 +69,7 @@ pub(super) fn defaults() -> BTreeMap<ProviderAccountId, ProviderConfig> {
             previous_callback_secret: None,
             slots: spec.slots,
             model_slots: spec.model_slots,
+            daily: spec.daily,
             submits: spec.submits,
             model_submits: spec.model_submits,
             lookup: mock.look_up,
@@ -130,6 +134,7 @@ impl ProviderConfig {
             kind: self.kind,
             slots: self.slots,
             model_slots: self.model_slots.clone(),
+            daily: self.daily,
             submits: self.submits,
             model_submits: self.model_submits.clone(),
         }

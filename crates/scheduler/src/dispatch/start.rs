@@ -9,7 +9,7 @@ use domain::{
     task::Attempt,
     wait::{Wait, WaitDetail, WaitReason},
 };
-use task_state::{Claim, ClaimOutcome, TaskRecord};
+use task_state::{Claim, ClaimOutcome, JobsToday, TaskRecord};
 use tokio::time::Instant;
 
 use super::{PutBack, Refusal, WHILE_FULL, ways::Way};
@@ -23,6 +23,9 @@ use crate::{
 /// Slots that Redis granted so lately are as good as a lease until that is written: it was there a moment ago. Longer
 /// than this is an outage, in which nothing may be submitted.
 const AS_GOOD_AS_LEASED: Duration = Duration::from_millis(100);
+
+/// Until the next look at an account that was given all its jobs of a day.
+const SPENT_FOR_MAX: Duration = Duration::from_secs(30);
 
 /// A claimed task that is to be submitted.
 struct Started {
@@ -60,6 +63,7 @@ pub(super) async fn start(
             worker: worker.id.clone(),
             account_limit: way.account.slots,
             model_limit: way.account.slots_of(&way.provider_model),
+            day_limit: way.account.daily,
             submit_limit: submit_limit(way),
         })
         .collect();
@@ -80,10 +84,7 @@ pub(super) async fn start(
             }
             ClaimOutcome::NoRoom => {
                 unused.push(slot);
-                let reason = WaitReason::ProviderConcurrency;
-                let wait = Some(Wait { reason, detail: WaitDetail::default() });
-                put_back
-                    .push(PutBack { task, why: Refusal { park: Park::Head, wait, rest: Some(WHILE_FULL) } });
+                put_back.push(PutBack { task, why: no_room(worker, &way).await });
             }
             ClaimOutcome::Gone(record) => {
                 // The slot may be another's who made the attempt, or one that was taken anew when that was over already.
@@ -111,6 +112,34 @@ pub(super) async fn start(
     launch(worker, started, slots_at, &over).await;
     worker.enqueue(&again).await;
     Ok(put_back)
+}
+
+/// Why PostgreSQL had no room at an account that has slots: the day's jobs are given, or Redis forgot somebody's slots.
+async fn no_room(worker: &Worker, way: &Way) -> Refusal {
+    let plain = |reason, detail| Refusal {
+        park: Park::Head,
+        wait: Some(Wait { reason, detail }),
+        rest: Some(WHILE_FULL),
+    };
+    let full = plain(WaitReason::ProviderConcurrency, WaitDetail::default());
+    // Of a whole batch without room, the first one looks.
+    let Some(limit) = way.account.daily.filter(|_| !worker.health.spent(&way.account.id)) else {
+        return full;
+    };
+    match worker.task_state.jobs_today(&way.account.id).await {
+        Ok(JobsToday { jobs, until, read_at }) if jobs >= u64::from(limit) => {
+            // Jobs that were refused do not count, so there may be room again before the day is over.
+            let left = (until - read_at).to_std().unwrap_or_default().min(SPENT_FOR_MAX);
+            worker.health.is_spent(&way.account.id, left);
+            let used = u32::try_from(jobs).ok();
+            plain(WaitReason::ProviderRate, WaitDetail { used, limit: Some(limit), until: Some(until) })
+        }
+        Ok(_) => full,
+        Err(error) => {
+            tracing::info!(account = %way.account.id, %error, "how many jobs the account was given is not known");
+            full
+        }
+    }
 }
 
 /// Those among the slots whose attempts hold none by right any more. An attempt is made once, so nobody will need them.

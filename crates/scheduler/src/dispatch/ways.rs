@@ -23,7 +23,8 @@ pub(super) struct Way {
     weight: i64,
 }
 
-/// The ways that operators leave open, in the order of the configuration; none while everything is paused.
+/// The ways that operators leave open and that were not given all their jobs of the day, in the order of the configuration;
+/// none while everything is paused or spent.
 ///
 /// # Errors
 /// When a route leads to an account that nobody serves.
@@ -41,7 +42,8 @@ pub(super) fn open_ways(
         let provider_model = route.provider_model.clone();
         Ok(Arc::new(Way { account, provider_model, provider, weight: i64::from(route.weight) }))
     };
-    intents.open_routes(model).map(way).collect()
+    let open = intents.open_routes(model).filter(|route| !worker.health.spent(&route.account));
+    open.map(way).collect()
 }
 
 /// Whose turn it is: smooth weighted round robin. Every turn each account gains its weight, and the one that has most pays

@@ -151,3 +151,38 @@ async fn c51_a_pause_outlives_a_flush_and_every_process() {
     assert_eq!((world.stat("submits").await, world.stat_of_other("submits").await), (0, 20));
     scheduler.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_account_is_given_more_jobs_in_a_day_than_it_may_whoever_asks() {
+    let setting = Setting { second: Some(1), daily: Some(15), ..Setting::default() };
+    let world = World::with(setting).await;
+    let schedulers = [world.scheduler("one"), world.scheduler("two")];
+    let tasks = world.submit(40, Order::default()).await;
+    for scheduler in &schedulers {
+        world.nudge(scheduler, &tasks).await;
+    }
+    wait_until("both to have had all their jobs", PATIENCE, async || {
+        (world.stat("submits").await, world.stat_of_other("submits").await) == (15, 15)
+    })
+    .await;
+    let ended = async || {
+        let records = world.task_state.records(&tasks).await.unwrap();
+        records.iter().filter(|record| record.snapshot.status == TaskStatus::Succeeded).count()
+    };
+    wait_until("those to be home", PATIENCE, async || ended().await == 30).await;
+    let today = world.task_state.jobs_today(&account_id()).await.unwrap();
+    assert_eq!(today.jobs, 15);
+    assert!(today.until > today.read_at);
+
+    // Those that wait go on with what a refused job leaves.
+    let refused = "UPDATE task_attempts SET outcome = 'refused' WHERE provider_account_id = 'mock'";
+    sqlx::query(refused).execute(&world.db.pool).await.unwrap();
+    assert_eq!(world.task_state.jobs_today(&account_id()).await.unwrap().jobs, 0);
+    for scheduler in schedulers {
+        scheduler.stop().await;
+    }
+    let scheduler = world.scheduler("three");
+    succeed(&world, &tasks).await;
+    assert_eq!((world.stat("submits").await, world.stat_of_other("submits").await), (25, 15));
+    scheduler.stop().await;
+}

@@ -53,6 +53,8 @@ pub(crate) struct Setting {
     pub(crate) redis_url: Option<String>,
     /// Jobs that one user may have at once, instead of what the tier says.
     pub(crate) user_running: Option<u32>,
+    /// Jobs that each account may be given in a day.
+    pub(crate) daily: Option<u32>,
     /// The weight of a second account, at a provider of its own, that serves the same models.
     pub(crate) second: Option<u32>,
     /// Stands between the scheduler and the provider's adapter.
@@ -71,6 +73,7 @@ impl Default for Setting {
             scheduler: quick(),
             redis_url: None,
             user_running: None,
+            daily: None,
             second: None,
             adapter: |adapter| Arc::new(adapter),
         }
@@ -165,6 +168,7 @@ impl Parts {
             account.slots = setting.slots;
             account.model_slots.clear();
             account.submits = None;
+            account.daily = setting.daily;
         }
         if let Some(weight) = setting.second {
             let first = catalogue.accounts[0].clone();

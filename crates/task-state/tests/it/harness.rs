@@ -158,6 +158,7 @@ pub(crate) fn claim(task: TaskId, attempt_no: i32, limit: u32) -> Claim {
         worker: worker("host:1:a"),
         account_limit: limit,
         model_limit: limit,
+        day_limit: None,
         submit_limit: Duration::from_secs(5),
     }
 }
