@@ -16,7 +16,7 @@ use super::{Secret, fault::Faults};
 
 /// One `providers.<account>`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct ProviderConfig {
     /// Which adapter speaks to it.
     pub(crate) kind: ProviderKind,
@@ -37,7 +37,6 @@ pub(crate) struct ProviderConfig {
     /// Of those, how many of one of its models.
     pub(crate) model_slots: BTreeMap<ModelName, u32>,
     /// Jobs that it may be given in a day of UTC; unlimited unless given.
-    #[serde(default)]
     pub(crate) daily: Option<u32>,
     /// Submits over time, or `"unlimited"`.
     pub(crate) submits: Option<Bucket>,
@@ -55,12 +54,12 @@ pub(crate) struct ProviderConfig {
     pub(crate) output_seconds_max: u64,
 }
 
-/// The account of the mock provider.
-pub(super) fn defaults() -> BTreeMap<ProviderAccountId, ProviderConfig> {
-    let mock = MockConfig::new("");
-    let millis = |limit: Duration| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-    let entry = |spec: AccountSpec| {
-        let config = ProviderConfig {
+impl ProviderConfig {
+    /// An account as the catalogue has it, with the usual settings of its adapter.
+    fn of(spec: AccountSpec) -> Self {
+        let mock = MockConfig::new("");
+        let millis = |limit: Duration| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        Self {
             kind: spec.kind,
             url: None,
             credential: None,
@@ -77,10 +76,22 @@ pub(super) fn defaults() -> BTreeMap<ProviderAccountId, ProviderConfig> {
             submit_ms_max: millis(mock.limits.submit),
             poll_ms_max: millis(mock.limits.poll),
             output_seconds_max: mock.limits.output_total.as_secs(),
-        };
-        (spec.id, config)
-    };
-    catalogue::CatalogueConfig::default().accounts.into_iter().map(entry).collect()
+        }
+    }
+}
+
+impl Default for ProviderConfig {
+    /// What a further account need not say: like the one of the mock provider, but for the places of single models.
+    fn default() -> Self {
+        let first = catalogue::CatalogueConfig::default().accounts.remove(0);
+        Self::of(AccountSpec { model_slots: BTreeMap::new(), ..first })
+    }
+}
+
+/// The account of the mock provider.
+pub(super) fn defaults() -> BTreeMap<ProviderAccountId, ProviderConfig> {
+    let accounts = catalogue::CatalogueConfig::default().accounts;
+    accounts.into_iter().map(|spec| (spec.id.clone(), ProviderConfig::of(spec))).collect()
 }
 
 impl ProviderConfig {

@@ -171,6 +171,25 @@ fn nothing_that_is_shown_holds_a_secret() {
 }
 
 #[test]
+fn a_further_account_needs_little_and_serves_what_routes_to_it() {
+    let routes = r#"[{ account = "mock-b", provider_model = "mock-fast", weight = 3 }]"#;
+    let second = ("AIVIDEO_PROVIDERS__MOCK-B__URL", "http://127.0.0.1:9091");
+    let further = ("AIVIDEO_MODELS__MOCK-FAST__FURTHER_ROUTES", routes);
+    let catalogue = load(&[second, further]).unwrap().to_catalogue();
+    let accounts: Vec<_> = catalogue.accounts.iter().map(|account| account.id.as_str()).collect();
+    assert_eq!(accounts, ["mock", "mock-b"]);
+    let fast = catalogue.models.iter().find(|model| model.name.as_str() == "mock-fast").unwrap();
+    let weights: Vec<_> = fast.routes.iter().map(|route| (route.account.as_str(), route.weight)).collect();
+    assert_eq!(weights, [("mock", 1), ("mock-b", 3)]);
+    // Without an address it is left out, and the first one serves alone.
+    let catalogue = load(&[further]).unwrap().to_catalogue();
+    assert!(catalogue.models.iter().all(|model| model.routes.len() == 1));
+    // Without the first one the further one serves alone.
+    let catalogue = load(&[second, further, ("AIVIDEO_MOCK_PROVIDER_URL", "")]).unwrap().to_catalogue();
+    assert_eq!((catalogue.models.len(), catalogue.models[0].routes[0].account.as_str()), (1, "mock-b"));
+}
+
+#[test]
 fn a_deployment_without_the_mock_provider_does_not_offer_its_models() {
     let config = load(&[("AIVIDEO_MOCK_PROVIDER_URL", "")]).unwrap();
     assert!(config.to_catalogue().models.is_empty());
