@@ -10,7 +10,7 @@ use control::{
 };
 use divan::Bencher;
 use domain::{
-    ModelName, TaskId, TenantId, UserId,
+    ModelName, Priority, TaskId, TenantId, UserId,
     limits::{Bucket, LimitScope},
 };
 use testkit::TestRedis;
@@ -101,7 +101,7 @@ async fn fill(control: &Control, model: &ModelName, queued: u32) {
                 model: model.clone(),
                 tenant,
                 user,
-                priority: 0,
+                priority: Priority::default(),
                 tenant_weight: 1,
                 created_ms: n.into(),
                 not_before_ms: 0,

@@ -10,7 +10,7 @@ use std::{
 use catalogue::{AccountSpec, Catalogue, CatalogueConfig};
 use control::{Control, ControlConfig, SlotSet};
 use domain::{
-    AccountId, Credits, GrantId, ProviderAccountId, TaskId, TaskStatus, TenantId, UserId,
+    AccountId, Credits, GrantId, Priority, ProviderAccountId, TaskId, TaskStatus, TenantId, UserId,
     clock::SystemClock,
     model::Route,
     task::{Event, EventType, Inputs, Refusal},
@@ -461,7 +461,7 @@ impl World {
                 tenant: record.snapshot.tenant_id,
                 user: record.snapshot.user_id,
                 model: record.snapshot.model.clone(),
-                priority: record.priority,
+                priority: record.snapshot.priority,
                 created_at: record.snapshot.created_at,
             })
             .collect();
@@ -491,7 +491,7 @@ impl World {
                 tags: Vec::new(),
             },
             deadline_seconds: order.deadline_seconds,
-            priority: 0,
+            priority: Priority::default(),
             traceparent: None,
             quota_day: None,
         }
