@@ -7,6 +7,8 @@
 //! Pop no more than there is room for: what is put back keeps its turn, but while it is out others cannot have it.
 
 mod add;
+#[cfg(test)]
+mod fairness;
 mod look;
 mod pop;
 mod put_back;
