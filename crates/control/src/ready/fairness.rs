@@ -100,6 +100,15 @@ impl Scheduler {
         assert!(self.running.len() == PLACES || !admissible, "a place is empty while somebody could have it");
     }
 
+    /// Pops so many tasks, finds no room for them, and puts them back.
+    async fn look_in_vain(&mut self, count: u32) {
+        self.pops += 1;
+        let control = &self.corner.control;
+        let popped = control.pop_ready(&model(), count, &self.worker, self.pops).await.unwrap().tasks;
+        let back: Vec<_> = popped.into_iter().map(|task| (task, Park::Head)).collect();
+        control.put_back(&back).await.unwrap();
+    }
+
     /// The longest-running task ends, and its place is given to whoever is next.
     async fn end_one(&mut self) {
         let ended = self.running.pop_front().unwrap();
@@ -153,6 +162,33 @@ async fn a_flood_spread_over_many_users_holds_up_nobody_either() {
 async fn a_flood_at_its_own_limit_leaves_the_other_places_free() {
     a_newcomer_passes_a_flood(1, Some(6)).await;
     a_newcomer_passes_a_flood(500, Some(6)).await;
+}
+
+/// While everything is full, whoever looks for room pops and puts back.
+#[tokio::test]
+async fn a_single_task_that_is_popped_in_vain_keeps_its_turn() {
+    let mut tenants = [TenantId::generate(), TenantId::generate()];
+    // Names decide between equals, so both of them play both parts.
+    for _ in 0..2 {
+        tenants.reverse();
+        let [flood, newcomer] = tenants;
+        for users in [1, 50] {
+            let mut scheduler = Scheduler::new();
+            scheduler.submit(flood, users, 100, 1).await;
+            scheduler.fill().await;
+            scheduler.submit(newcomer, 1, 1, 1).await;
+            let before = scheduler.started.len();
+            for _ in 0..3 {
+                scheduler.look_in_vain(1).await;
+                scheduler.look_in_vain(2).await;
+                scheduler.end_one().await;
+                scheduler.look_in_vain(3).await;
+                scheduler.look_in_vain(1).await;
+            }
+            let next = scheduler.started[before..].iter().position(|task| task.tenant == newcomer);
+            assert!(next.is_some_and(|place| place < 2), "{users} users: {next:?}");
+        }
+    }
 }
 
 #[tokio::test]
