@@ -18,6 +18,7 @@
 -- Fairness is start-time fair queueing on two levels. Serving a tenant puts its virtual time forward by UNIT / weight,
 -- serving a user of it by UNIT; the lowest goes next. Whoever starts to take part begins at the lowest virtual time
 -- among those who do, or at its own if that is later: a rest saves nothing up, and leaving and coming back gains nothing.
+-- Only who comes back with a task that was popped in vain begins at its own in any case: that turn is still due.
 -- Virtual times are whole numbers and stay exact for 9 * 10^11 turns.
 
 local P = KEYS[1]
@@ -62,7 +63,17 @@ local function count(tenant, by)
   redis.call('INCRBY', P .. 'n', by)
 end
 
-local function join_tenant(tenant)
+-- Where one begins whose own virtual time is `own`, when `others` is the lowest of those who take part, or `last` that of the
+-- one served last. `due`: with a turn that is still due.
+local function beginning(own, others, last, due)
+  own = tonumber(own or '') or 0
+  if due then
+    return whole(own)
+  end
+  return whole(math.max(own, others or tonumber(last or '') or 0))
+end
+
+local function join_tenant(tenant, due)
   local active = P .. 'active'
   if redis.call('ZSCORE', active, tenant) or is_due_later('t:' .. tenant) then
     return
@@ -70,26 +81,24 @@ local function join_tenant(tenant)
   if redis.call('EXISTS', tenant_key(tenant) .. ':users') == 0 then
     return
   end
-  local own = tonumber(redis.call('HGET', tenant_key(tenant), 'vt') or '') or 0
   local _, others = lowest(active)
-  local base = others or tonumber(redis.call('GET', P .. 'vt') or '') or 0
-  redis.call('ZADD', active, whole(math.max(own, base)), tenant)
+  local own = redis.call('HGET', tenant_key(tenant), 'vt')
+  redis.call('ZADD', active, beginning(own, others, redis.call('GET', P .. 'vt'), due), tenant)
   touch(active)
   touch(tenant_key(tenant))
 end
 
 -- Lets a user take part if it has a task that may go, and with it the tenant.
-local function join_user(tenant, user)
+local function join_user(tenant, user, due)
   local users, own_key = tenant_key(tenant) .. ':users', user_key(tenant, user)
   if redis.call('EXISTS', own_key .. ':tasks') == 1 and not redis.call('ZSCORE', users, user)
     and not is_due_later('u:' .. tenant .. ':' .. user) then
-    local own = tonumber(redis.call('HGET', own_key, 'vt') or '') or 0
     local _, others = lowest(users)
-    local base = others or tonumber(redis.call('HGET', tenant_key(tenant), 'base') or '') or 0
-    redis.call('ZADD', users, whole(math.max(own, base)), user)
+    local own, last = redis.call('HGET', own_key, 'vt'), redis.call('HGET', tenant_key(tenant), 'base')
+    redis.call('ZADD', users, beginning(own, others, last, due), user)
     touch(users)
   end
-  join_tenant(tenant)
+  join_tenant(tenant, due)
 end
 
 local function leave_tenant(tenant)

@@ -2,13 +2,16 @@
 --
 -- KEYS[1]      prefix of the queue (see lib_ready.lua)
 -- ARGV[1]      ms that the queue's keys live untouched
--- ARGV[2..]    per task: task, record, how, number
+-- ARGV[2..]    per task, the one that was popped last first: task, record, how, number
 --              how: 'head' at once; 'user' or 'tenant' is parked for so many ms; 'task' waits until this instant
 --
 -- Reply        how many were still claimed and wait again
 --
 -- Why          The turn is given back, but at most so far that the tenant (or user) goes once before the next one: turns
 --              that many workers held at the same time must not let one tenant run ahead of another that came meanwhile.
+--              One that was popped before another gets its turn back after it, when the other's is where it was.
+--              Who had nothing else to pop has left by then, and comes back with that turn: or a tenant with one task would
+--              lose it each time that the task is popped while everything is full.
 --              A late word about an attempt says nothing of the next one, which somebody else may have popped by now.
 
 local now = clock_ms()
@@ -41,12 +44,14 @@ for i = 2, #ARGV, 4 do
   local tenant, user, score, weight = fields(record)
   local held = redis.call('GET', P .. 'k:' .. task)
   local later = held and attempt(held) > attempt(record)
+  local due = false
   if not later and redis.call('ZREM', P .. 'claimed', task) == 1 and held then
     give_back(P .. 'active', tenant, tenant_key(tenant), math.ceil(UNIT / weight))
     give_back(tenant_key(tenant) .. ':users', user, user_key(tenant, user), UNIT)
     redis.call('SET', P .. 'k:' .. task, record, 'PX', KEEP)
     place(task, tenant, user, score, how == 'task' and number or 0, now)
     returned = returned + 1
+    due = how == 'head'
   end
   if how == 'user' then
     redis.call('ZADD', P .. 'timers', whole(now + number), 'u:' .. tenant .. ':' .. user)
@@ -57,6 +62,6 @@ for i = 2, #ARGV, 4 do
     touch(P .. 'timers')
     leave_tenant(tenant)
   end
-  join_user(tenant, user)
+  join_user(tenant, user, due)
 end
 return returned

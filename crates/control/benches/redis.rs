@@ -1,16 +1,13 @@
-//! Round trips of the scripts that every generation passes: the limits at the entry, and the decision whose turn it
-//! is, over a short and over a long queue. Against the Redis of `REDIS_URL`, in a corner of its own.
+//! The script that every generation passes at the entry. Against the Redis of `REDIS_URL`, in a corner of its own.
 //!
 //! `cargo bench -p control`
 
 use std::time::Duration;
 
-use control::{
-    Control, ControlConfig, InflowCharge, InflowCheck, InflowKey, InflowLimit, Park, ReadyTask, ReplayKey,
-};
+use control::{Control, ControlConfig, InflowCharge, InflowCheck, InflowKey, InflowLimit, ReplayKey};
 use divan::Bencher;
 use domain::{
-    ModelName, TaskId, TenantId, UserId,
+    TenantId, UserId,
     limits::{Bucket, LimitScope},
 };
 use testkit::TestRedis;
@@ -21,8 +18,6 @@ fn main() {
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Tasks that one user has in Redis at most.
-const HEADS: u32 = 100;
 
 struct Bench {
     runtime: Runtime,
@@ -35,7 +30,7 @@ impl Bench {
         let corner = TestRedis::new();
         let runtime = Runtime::new().expect("a runtime");
         let entered = runtime.enter();
-        // Patient, because a queue of 100,000 is made in one go and the machine may be busy.
+        // Patient, because the machine may be busy.
         let config = ControlConfig {
             prefix: corner.prefix.clone(),
             connect_limit: PATIENCE,
@@ -68,47 +63,4 @@ fn admit(bencher: Bencher<'_, '_>) {
     bencher.with_inputs(|| charge.clone()).bench_local_values(|charge| {
         bench.runtime.block_on(bench.control.admit(charge)).expect("admitted");
     });
-}
-
-/// One task is popped and put back to its place, so the queue stays as long as it is.
-#[divan::bench(args = [1_000, 100_000])]
-fn pop_and_put_back(bencher: Bencher<'_, '_>, queued: u32) {
-    let bench = Bench::new();
-    let model: ModelName = "mock-fast".parse().expect("a name");
-    bench.runtime.block_on(fill(&bench.control, &model, queued));
-    let (worker, mut number) = ("bench".parse().expect("a name"), 0);
-    bencher.bench_local(|| {
-        number += 1;
-        bench.runtime.block_on(async {
-            let popped = bench.control.pop_ready(&model, 1, &worker, number).await.expect("popped").tasks;
-            let [task] = <[ReadyTask; 1]>::try_from(popped).expect("one task");
-            bench.control.put_back(&[(task, Park::Head)]).await.expect("put back");
-        });
-    });
-}
-
-/// Ten users a tenant, each with as many heads as there may be.
-async fn fill(control: &Control, model: &ModelName, queued: u32) {
-    let mut tenant = TenantId::generate();
-    for user in 0..queued / HEADS {
-        if user % 10 == 0 {
-            tenant = TenantId::generate();
-        }
-        let user = UserId::generate();
-        let heads: Vec<ReadyTask> = (0..HEADS)
-            .map(|n| ReadyTask {
-                task: TaskId::generate(),
-                model: model.clone(),
-                tenant,
-                user,
-                priority: 0,
-                tenant_weight: 1,
-                created_ms: n.into(),
-                not_before_ms: 0,
-                next_attempt_no: 1,
-            })
-            .collect();
-        control.add_ready(&heads).await.expect("added");
-    }
-    control.mark_ready(model).await.expect("marked");
 }

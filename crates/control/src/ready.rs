@@ -7,6 +7,8 @@
 //! Pop no more than there is room for: what is put back keeps its turn, but while it is out others cannot have it.
 
 mod add;
+#[cfg(test)]
+mod fairness;
 mod look;
 mod pop;
 mod put_back;
@@ -17,7 +19,7 @@ mod tests;
 
 use std::time::Duration;
 
-use domain::{ModelName, TaskId, TenantId, UserId};
+use domain::{ModelName, Priority, TaskId, TenantId, UserId};
 
 pub use self::tenants::{TenantTurn, TurnOrder};
 
@@ -32,8 +34,8 @@ pub struct ReadyTask {
     pub tenant: TenantId,
     /// Whose.
     pub user: UserId,
-    /// Higher goes first among one user's tasks; each step counts as a minute of waiting, so none starves.
-    pub priority: u8,
+    /// Its head start among its user's tasks.
+    pub priority: Priority,
     /// The tenant's share relative to others. 0 counts as 1.
     pub tenant_weight: u32,
     /// When it was created (milliseconds since 1970): age decides between equals.

@@ -17,7 +17,7 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use domain::{TaskId, TenantId, UserId, limits::Window};
+    use domain::{Priority, TaskId, TenantId, UserId, limits::Window};
 
     use super::*;
     use crate::{
@@ -87,7 +87,7 @@ mod tests {
                 model: model(),
                 tenant: if i % 2 == 0 { tenant } else { TenantId::generate() },
                 user,
-                priority: 0,
+                priority: Priority::default(),
                 tenant_weight: 1,
                 created_ms: 1,
                 not_before_ms: if i == 4 { 9_999_999_999_999 } else { 0 },

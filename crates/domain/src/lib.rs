@@ -15,6 +15,7 @@ pub mod limits;
 pub mod metric;
 pub mod model;
 pub mod principal;
+pub mod priority;
 pub mod retry;
 pub mod task;
 pub mod text;
@@ -30,5 +31,6 @@ pub use ids::{
     TenantId, TokenId, UserId, WorkerId,
 };
 pub use principal::{Principal, Scope, Scopes};
+pub use priority::Priority;
 pub use task::TaskStatus;
 pub use time_zone::{LocalDay, TimeZone};

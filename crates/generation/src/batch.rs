@@ -335,7 +335,7 @@ impl Element {
             price: request.price,
             inputs: request.inputs.clone(),
             deadline_seconds: request.deadline_seconds,
-            priority: 0,
+            priority: request.priority,
             traceparent: self.traceparent.clone(),
             quota_day: self.quota(now).map(|quota| quota.day.starts_at),
         }

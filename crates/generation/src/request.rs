@@ -10,7 +10,7 @@ mod parse;
 
 use std::sync::Arc;
 
-use domain::{Credits, ProjectId, model::Model, task::Inputs};
+use domain::{Credits, Priority, ProjectId, model::Model, task::Inputs};
 
 pub(crate) use fingerprint::ROUTE;
 
@@ -25,6 +25,8 @@ pub struct GenerationRequest {
     pub project: Option<ProjectId>,
     /// Given up this many seconds after its acceptance.
     pub deadline_seconds: u32,
+    /// How urgent it is among its user's tasks.
+    pub priority: Priority,
     /// What becomes of it when it could not start at once.
     pub on_limit: OnLimit,
     /// What it costs.

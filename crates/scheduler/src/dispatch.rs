@@ -47,7 +47,7 @@ const RETURN_AFTER: [Duration; 3] =
 
 /// Batches of one model that are on their way from their pop to their drivers. The next is popped while the last is
 /// claimed, so that a task which comes a moment too late for one does not wait for its end.
-const UNDER_WAY_MAX: usize = 3;
+const UNDER_WAY_MAX: u32 = 3;
 
 /// One model's pump.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Pump {
             pops: AtomicU64::new(0),
             want: AtomicUsize::new(worker.config.dispatch_batch_max),
             wheel: Wheel::default(),
-            turns: Arc::new(Semaphore::new(UNDER_WAY_MAX)),
+            turns: Arc::new(Semaphore::new(UNDER_WAY_MAX as usize)),
             under_way: AtomicUsize::new(0),
             news: Mutex::default(),
         }
@@ -133,7 +133,11 @@ impl Pump {
         if !gather.is_zero() {
             tokio::time::sleep(gather).await;
         }
-        let turn = self.turns.clone().acquire_owned().await?;
+        // Where room is scarce one batch goes after the other: a second one would get the places that become free while the
+        // first, whose turn it is, is being put back.
+        let scarce = self.want.load(Ordering::Relaxed) < worker.config.dispatch_batch_max;
+        let turns = if scarce { UNDER_WAY_MAX } else { 1 };
+        let turn = self.turns.clone().acquire_many_owned(turns).await?;
         let bell = worker.bell(&self.model.name);
         bell.wait_for_room();
         if let Some((rest_until, releases)) = self.news().rest.take()

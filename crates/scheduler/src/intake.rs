@@ -149,7 +149,8 @@ impl Crowded {
 
 /// Whether the queue prefers the task to another one of its user.
 fn is_better(task: &ReadyTask, other: &ReadyTask) -> bool {
-    (task.priority, -task.created_ms) > (other.priority, -other.created_ms)
+    let turn = |task: &ReadyTask| task.priority.turn(task.created_ms);
+    turn(task) < turn(other)
 }
 
 async fn queue(worker: &Worker, crowded: &mut Crowded, batch: &[NewlyQueued]) -> Result<(), PassError> {
@@ -202,7 +203,7 @@ impl Handler for Intake {
 
 #[cfg(test)]
 mod tests {
-    use domain::TenantId;
+    use domain::{Priority, TenantId};
 
     use super::*;
 
@@ -212,7 +213,7 @@ mod tests {
             model: "mock-fast".parse().unwrap(),
             tenant: TenantId::generate(),
             user,
-            priority,
+            priority: Priority::new(priority).unwrap(),
             tenant_weight: 1,
             created_ms,
             not_before_ms: 0,

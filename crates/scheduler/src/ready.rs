@@ -13,7 +13,7 @@ use std::{
 
 use control::{Added, QueuedUser, ReadyTask};
 use domain::{ModelName, TaskId, TaskStatus, metric};
-use task_state::{NewlyQueued, TaskRecord};
+use task_state::{NewlyQueued, TaskRecord, Turn};
 
 use crate::{
     loops::{Next, PassError},
@@ -79,7 +79,7 @@ impl Worker {
             model: task.model.clone(),
             tenant: task.tenant,
             user: task.user,
-            priority: priority(task.priority),
+            priority: task.priority,
             tenant_weight: tier.map_or(1, |tier| tier.weight),
             created_ms: task.created_at.timestamp_millis(),
             not_before_ms: 0,
@@ -107,9 +107,9 @@ impl Worker {
             loop {
                 let page = self.task_state.queued_of_user(*tenant, *user, model, after, REFILL).await?;
                 let counts = self.add_ready(page.iter().filter(|record| !out.contains(&record.id()))).await?;
-                after = next_page(&page, REFILL);
-                // A full queue remembers that there is more; one with room left must not forget those after this page,
-                // most of which may be out for dispatch.
+                after = has_next(&page, REFILL).map(Turn::of);
+                // Whoever found no room goes later than all that did, and a full queue remembers that there is more. One
+                // with room left must not forget those after this page, most of which may be out for dispatch.
                 if counts.full > 0 || after.is_none() {
                     break;
                 }
@@ -128,10 +128,10 @@ pub(crate) struct Counts {
     full: usize,
 }
 
-/// Where the page after this one begins; none after the last.
-fn next_page(page: &[TaskRecord], size: i64) -> Option<TaskId> {
+/// After which task the next page begins; none after the last.
+fn has_next(page: &[TaskRecord], size: i64) -> Option<&TaskRecord> {
     let full = i64::try_from(page.len()).is_ok_and(|count| count == size);
-    page.last().map(TaskRecord::id).filter(|_| full)
+    page.last().filter(|_| full)
 }
 
 fn ready_task(record: &TaskRecord, tenant_weight: u32) -> ReadyTask {
@@ -141,16 +141,12 @@ fn ready_task(record: &TaskRecord, tenant_weight: u32) -> ReadyTask {
         model: snapshot.model.clone(),
         tenant: snapshot.tenant_id,
         user: snapshot.user_id,
-        priority: priority(record.priority),
+        priority: snapshot.priority,
         tenant_weight,
         created_ms: snapshot.created_at.timestamp_millis(),
         not_before_ms: snapshot.not_before.map_or(0, |instant| instant.timestamp_millis()),
         next_attempt_no: snapshot.attempt_no + 1,
     }
-}
-
-fn priority(stored: i16) -> u8 {
-    u8::try_from(stored.clamp(0, 255)).unwrap_or_default()
 }
 
 /// How far the walk through each model's queued tasks has come.
@@ -241,5 +237,5 @@ async fn page(
     if counts.new > 0 && !older_than.is_zero() {
         tracing::info!(%model, new = counts.new, "queued tasks were missing in the ready queue");
     }
-    Ok(next_page(&records, PAGE))
+    Ok(has_next(&records, PAGE).map(TaskRecord::id))
 }

@@ -27,6 +27,22 @@ pub struct LiveSlot {
     pub user: UserId,
 }
 
+/// Where a queued task stands among its user's of one model: what goes first is less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Turn {
+    at_ms: i64,
+    task: TaskId,
+}
+
+impl Turn {
+    /// Where this task stands.
+    #[must_use]
+    pub const fn of(record: &TaskRecord) -> Self {
+        let snapshot = &record.snapshot;
+        Self { at_ms: snapshot.priority.turn(snapshot.created_at.timestamp_millis()), task: snapshot.task_id }
+    }
+}
+
 /// What waits for a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
@@ -86,7 +102,8 @@ impl TaskState {
         rows.into_iter().map(TaskRecord::try_from).collect()
     }
 
-    /// One user's queued tasks of a model, oldest first, a page at a time: what fills up their heads in the ready queue.
+    /// One user's queued tasks of a model in the order of their turn, a page at a time: what fills up their heads in the
+    /// ready queue. An urgent task's turn is earlier, so the page holds the same tasks as the heads would.
     ///
     /// # Errors
     /// When the store fails.
@@ -95,16 +112,19 @@ impl TaskState {
         tenant: TenantId,
         user: UserId,
         model: &ModelName,
-        after: Option<TaskId>,
+        after: Option<Turn>,
         limit: i64,
     ) -> Result<Vec<TaskRecord>, PgError> {
+        let after = after.map_or((i64::MIN, Uuid::nil()), |turn| (turn.at_ms, turn.task.as_uuid()));
         let rows = task_rows!(
             "WHERE t.ended_at IS NULL AND t.status = 'QUEUED' AND t.tenant_id = $1 AND t.user_id = $2 AND t.model = $3
-               AND t.id > $4 ORDER BY t.id LIMIT $5",
+               AND (task_state_turn(t.created_at, t.priority), t.id) > ($4, $5)
+             ORDER BY task_state_turn(t.created_at, t.priority), t.id LIMIT $6",
             tenant.as_uuid(),
             user.as_uuid(),
             model.as_str(),
-            after.map_or(Uuid::nil(), TaskId::as_uuid),
+            after.0,
+            after.1,
             limit
         )
         .fetch_all(&self.shared.pool)

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use domain::{
-    AccountId, Credits, ModelName, ProjectId, TaskId, TaskStatus, TenantId, UserId,
+    AccountId, Credits, ModelName, Priority, ProjectId, TaskId, TaskStatus, TenantId, UserId,
     task::{EventType, Inputs, Stage},
 };
 use ledger::Admission;
@@ -31,7 +31,7 @@ pub struct NewTask {
     /// Given up this long after its creation.
     pub deadline_seconds: u32,
     /// Higher goes first among one user's tasks.
-    pub priority: i16,
+    pub priority: Priority,
     /// W3C trace context of the request, carried to the scheduler.
     pub traceparent: Option<String>,
     /// The first instant of the day of whose quota it takes a unit; none without a quota.
@@ -50,7 +50,7 @@ pub struct NewlyQueued {
     /// The model.
     pub model: ModelName,
     /// Higher goes first among one user's tasks.
-    pub priority: i16,
+    pub priority: Priority,
     /// When PostgreSQL says that it was made.
     pub created_at: DateTime<Utc>,
 }
@@ -118,7 +118,7 @@ pub async fn create(
         &tasks.iter().map(|t| t.model.as_str().to_owned()).collect::<Vec<_>>(),
         &prices,
         &deadlines,
-        &tasks.iter().map(|t| t.priority).collect::<Vec<_>>(),
+        &tasks.iter().map(|t| i16::from(t.priority.get())).collect::<Vec<_>>(),
         &tasks.iter().map(|t| t.inputs.prompt.clone()).collect::<Vec<_>>(),
         &tasks.iter().map(|t| t.inputs.negative_prompt.clone()).collect::<Vec<_>>() as _,
         &tasks.iter().map(|t| i32::try_from(t.inputs.duration_seconds).unwrap_or(i32::MAX)).collect::<Vec<_>>(),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use domain::{
-    AccountId, Credits, ModelName, ProviderAccountId, TaskId, TenantId, UserId, WorkerId,
+    AccountId, Credits, ModelName, Priority, ProviderAccountId, TaskId, TenantId, UserId, WorkerId,
     task::{Attempt, Event, Inputs, JobHandle, Seen},
 };
 use ledger::Subject;
@@ -74,7 +74,7 @@ async fn all_transitions_but_the_last_are_hot_updates() {
                     tags: Vec::new(),
                 },
                 deadline_seconds: 60,
-                priority: 0,
+                priority: Priority::default(),
                 traceparent: None,
                 quota_day: None,
             };

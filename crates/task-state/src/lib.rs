@@ -40,7 +40,7 @@ use pg::PgPool;
 
 pub use advance::{Expect, Move, MoveDetail, MoveError, MoveOutcome};
 pub use attempts::{AttemptKey, AttemptOutcome, OpenAttempt, Ownership};
-pub use backlog::{LiveSlot, Waiting};
+pub use backlog::{LiveSlot, Turn, Waiting};
 pub use claim::{Claim, ClaimOutcome, JobsToday};
 pub use create::{NewTask, NewlyQueued, create};
 pub use holders::Holder;

@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, Utc};
 use domain::{
-    AccountId, AssetId, AttemptRef, Credits, ErrorCode, ModelName, ProjectId, ProviderAccountId, TaskId,
-    TaskStatus, TenantId, UserId, WorkerId,
+    AccountId, AssetId, AttemptRef, Credits, ErrorCode, ModelName, Priority, ProjectId, ProviderAccountId,
+    TaskId, TaskStatus, TenantId, UserId, WorkerId,
     task::{Attempt, Facts, Inputs, JobHandle, TaskCredits, TaskSnapshot, TaskState},
 };
 use pg::PgError;
@@ -24,8 +24,6 @@ pub struct TaskRecord {
     pub fencing_token: i64,
     /// The provider's job of the present attempt.
     pub job: Option<JobHandle>,
-    /// Higher goes first among one user's tasks.
-    pub priority: i16,
     /// When the owner asked for a cancel.
     pub cancel_requested_at: Option<DateTime<Utc>>,
     /// The W3C trace context of the request that made the task.
@@ -177,6 +175,7 @@ impl TryFrom<TaskRow> for TaskRecord {
             .map_err(|_| row.bad("provider_account_id"))?;
         let worker: Option<WorkerId> =
             row.worker_id.as_deref().map(str::parse).transpose().map_err(|_| row.bad("worker_id"))?;
+        let priority = Priority::try_from(row.priority).map_err(|_| row.bad("priority"))?;
         let price = Credits::new(row.price).map_err(|_| row.bad("price"))?;
         let duration_seconds =
             u32::try_from(row.duration_seconds).map_err(|_| row.bad("duration_seconds"))?;
@@ -188,7 +187,6 @@ impl TryFrom<TaskRow> for TaskRecord {
             worker,
             fencing_token: row.fencing_token,
             job: row.provider_task_id.map(JobHandle::new),
-            priority: row.priority,
             cancel_requested_at: row.cancel_requested_at,
             traceparent: row.traceparent,
             quota_day: row.quota_day,
@@ -217,6 +215,7 @@ impl TryFrom<TaskRow> for TaskRecord {
                     seed,
                     tags: row.tags,
                 },
+                priority,
                 credits: TaskCredits::of(price, status),
                 deadline_at: row.deadline_at,
                 not_before: row.not_before,

@@ -80,6 +80,10 @@ pub(crate) struct GenerationBody {
     /// After how many seconds the task is given up, waiting included; the model's deadline unless given.
     #[schema(minimum = 1, maximum = 86_400)]
     deadline_seconds: Option<u32>,
+    /// How urgent it is among your own tasks, 0 unless given. Each step lets it go as if it had been asked for a minute
+    /// earlier, so no task waits for ever. It never goes before other users' tasks for that.
+    #[schema(minimum = 0, maximum = 9, examples(0))]
+    priority: Option<u8>,
     /// What becomes of the request when as many tasks run as may: `queue` (unless given) lets it wait, `reject` refuses it
     /// with 429 `concurrency`.
     #[schema(pattern = "^(queue|reject)$", examples("queue"))]

@@ -1,7 +1,7 @@
 //! A task as it is shown: the facts of one version, and what is computed while reading.
 
 use domain::{
-    AssetId, ErrorCode, ModelName, ProjectId, ProviderAccountId, TaskId, TaskStatus,
+    AssetId, ErrorCode, ModelName, Priority, ProjectId, ProviderAccountId, TaskId, TaskStatus,
     task::{EventType, Inputs, Stage, TaskCredits, TaskEventRow, TaskSnapshot},
     wait::{Eta, WaitDetail, WaitReason},
 };
@@ -68,6 +68,9 @@ pub(crate) struct TaskView<'a> {
     error_message: Option<&'a str>,
     /// What was asked for.
     inputs: InputsView<'a>,
+    /// How urgent it is among its user's tasks, from 0 to 9.
+    #[schema(value_type = u8, minimum = 0, maximum = 9)]
+    priority: Priority,
     /// What it costs and where the credits are.
     #[schema(value_type = CreditsView)]
     credits: TaskCredits,
@@ -194,6 +197,7 @@ impl<'a> TaskView<'a> {
             error_code: snapshot.error_code,
             error_message: snapshot.error_message.as_deref(),
             inputs: InputsView::from(&snapshot.inputs),
+            priority: snapshot.priority,
             credits: snapshot.credits,
             deadline_at: Millis(snapshot.deadline_at),
             version: snapshot.version,
@@ -314,6 +318,7 @@ pub(crate) mod tests {
                 seed: Some(7),
                 tags: vec!["demo".to_owned()],
             },
+            priority: Priority::default(),
             credits: TaskCredits::of(Credits::new(10).unwrap(), TaskStatus::Queued),
             deadline_at: at + TimeDelta::minutes(30),
             not_before: None,

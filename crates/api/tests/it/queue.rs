@@ -1,7 +1,7 @@
 //! What waits for each model, as operators see it.
 
 use control::ReadyTask;
-use domain::Scope;
+use domain::{Priority, Scope};
 use http::StatusCode;
 use serde_json::json;
 
@@ -16,7 +16,7 @@ async fn enqueue(api: &Api, of: &Someone, weight: u32) {
         model: record.snapshot.model.clone(),
         tenant: of.tenant,
         user: of.user,
-        priority: 0,
+        priority: Priority::default(),
         tenant_weight: weight,
         created_ms: record.snapshot.created_at.timestamp_millis(),
         not_before_ms: 0,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use domain::ModelName;
+use domain::{ModelName, Priority};
 
 use super::ReadyTask;
 use crate::{
@@ -13,15 +13,13 @@ use crate::{
 
 /// How long the keys of a queue live that nobody touches.
 const KEEP: Duration = Duration::from_secs(24 * 3_600);
-/// How much longer than it did a task seems to wait per step of priority.
-const PRIORITY_STEP_MS: i64 = 60_000;
 /// Tasks per script at most, so that no script runs long.
 const CHUNK: usize = 100;
 
 impl ReadyTask {
     /// Lower goes first among one user's tasks.
     fn score(&self) -> i64 {
-        self.created_ms.saturating_sub(i64::from(self.priority) * PRIORITY_STEP_MS)
+        self.priority.turn(self.created_ms)
     }
 
     /// The text that comes back when it is popped: see `lib_ready.lua`.
@@ -49,7 +47,7 @@ impl ReadyTask {
                 tenant: tenant.parse().ok()?,
                 user: user.parse().ok()?,
                 tenant_weight: words.next()?.parse().ok()?,
-                priority: words.next()?.parse().ok()?,
+                priority: Priority::new(words.next()?.parse().ok()?).ok()?,
                 created_ms: words.next()?.parse().ok()?,
                 not_before_ms: words.next()?.parse().ok()?,
                 next_attempt_no: words.next()?.parse().ok()?,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use domain::{TaskId, TenantId, UserId, WorkerId};
+use domain::{Priority, TaskId, TenantId, UserId, WorkerId};
 use proptest::prelude::*;
 
 use super::*;
@@ -19,7 +19,7 @@ fn task(tenant: TenantId, user: UserId, created_ms: i64) -> ReadyTask {
         model: model(),
         tenant,
         user,
-        priority: 0,
+        priority: Priority::default(),
         tenant_weight: 1,
         created_ms,
         not_before_ms: 0,
@@ -84,7 +84,7 @@ async fn a_task_comes_back_whole_and_once() {
     let corner = Corner::new();
     let (tenant, user) = (TenantId::generate(), UserId::generate());
     let whole = ReadyTask {
-        priority: 7,
+        priority: Priority::new(7).unwrap(),
         tenant_weight: 3,
         not_before_ms: 1,
         next_attempt_no: 4,
@@ -186,7 +186,7 @@ async fn priority_goes_first_within_a_user_but_age_overtakes_it() {
     let now = 1_790_000_000_000;
     let plain = task(tenant, user, now);
     let older = task(tenant, user, now - 1_000);
-    let urgent = ReadyTask { priority: 5, ..task(tenant, user, now) };
+    let urgent = ReadyTask { priority: Priority::new(5).unwrap(), ..task(tenant, user, now) };
     let ancient = task(tenant, user, now - 6 * 60_000);
     add(&corner.control, &[plain.clone(), older.clone(), urgent.clone(), ancient.clone()]).await;
     assert_eq!(serve(&corner.control, 9).await, [ancient, urgent, older, plain]);
@@ -422,6 +422,7 @@ proptest! {
                 match step {
                     Step::Add { tenant, user, priority } => {
                         clock += 1;
+                        let priority = Priority::new(priority).unwrap();
                         let task = ReadyTask { priority, ..task(tenants[tenant], users[user], clock) };
                         add(&corner.control, std::slice::from_ref(&task)).await;
                         open.insert(task.task, task);

@@ -69,7 +69,7 @@ async fn slots_and_pops_per_second_of_one_core() {
                 model: model.clone(),
                 tenant,
                 user,
-                priority: 0,
+                priority: domain::Priority::default(),
                 tenant_weight: 1,
                 created_ms: i,
                 not_before_ms: 0,

@@ -12,6 +12,7 @@ use crate::{
     error_code::ErrorCode,
     ids::{AssetId, ModelName, ProjectId, ProviderAccountId, TaskId, TenantId, UserId},
     principal::Owner,
+    priority::Priority,
 };
 
 /// What the user asked for, as sent.
@@ -102,6 +103,9 @@ pub struct TaskSnapshot {
     pub output_asset_id: Option<AssetId>,
     /// What was asked for.
     pub inputs: Inputs,
+    /// How urgent it is among its user's tasks.
+    #[serde(default)]
+    pub priority: Priority,
     /// What it costs.
     pub credits: TaskCredits,
     /// When it is given up.

@@ -1,6 +1,6 @@
 //! Telling one request from another under the same idempotency key.
 
-use domain::ids::ModelName;
+use domain::{Priority, ids::ModelName};
 use sha2::{Digest as _, Sha256};
 
 use super::{GenerationRequest, OnLimit};
@@ -14,7 +14,7 @@ impl GenerationRequest {
     #[must_use]
     pub fn fingerprint(&self) -> [u8; 32] {
         let mut hasher = Hasher(Sha256::new());
-        let Self { model, inputs, project, deadline_seconds, on_limit, price: _ } = self;
+        let Self { model, inputs, project, deadline_seconds, priority, on_limit, price: _ } = self;
         hasher.text(ROUTE);
         hasher.text(ModelName::as_str(&model.name));
         hasher.text(&inputs.prompt);
@@ -29,9 +29,13 @@ impl GenerationRequest {
         }
         hasher.maybe(project.map(|project| project.to_string()).as_deref());
         hasher.number((*deadline_seconds).into());
-        // Said only where it is not the default, so that requests from before this member keep their fingerprints.
+        // Said only where they are not the defaults, so that requests from before these members keep their fingerprints.
         if *on_limit == OnLimit::Reject {
             hasher.text("reject");
+        }
+        if *priority != Priority::default() {
+            hasher.text("priority");
+            hasher.number(priority.get().into());
         }
         hasher.0.finalize().into()
     }
@@ -73,7 +77,7 @@ mod tests {
         let one = parse(r#"{"model":"mock-fast","prompt":"a cat","duration_seconds":5}"#);
         let same = parse(
             r#"{ "deadline_seconds": 1800, "prompt": "a \u0063at", "duration_seconds": 5,
-                 "resolution": "720p", "tags": [], "seed": null, "on_limit": "queue", "model": "mock-fast" }"#,
+                 "resolution": "720p", "tags": [], "seed": null, "on_limit": "queue", "priority": 0, "model": "mock-fast" }"#,
         );
         assert_eq!(one.fingerprint(), same.fingerprint());
     }
@@ -93,6 +97,9 @@ mod tests {
             r#","resolution":"480p""#,
             r#","deadline_seconds":60"#,
             r#","on_limit":"reject""#,
+            r#","priority":1"#,
+            r#","priority":9"#,
+            r#","priority":9,"on_limit":"reject""#,
             r#","project_id":"proj_019a0000000070008000000000000000""#,
         ] {
             let body = format!(r#"{{"model":"mock-fast","prompt":"a cat","duration_seconds":5{members}}}"#);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use catalogue::Catalogue;
 use domain::{
-    ProjectId,
+    Priority, ProjectId,
     model::{Misfit, Model},
     task::Inputs,
     text::{self, TextFault},
@@ -62,6 +62,7 @@ struct Draft<'a> {
     tags: Option<&'a str>,
     project_id: Option<&'a str>,
     deadline_seconds: Option<&'a str>,
+    priority: Option<&'a str>,
     on_limit: Option<&'a str>,
 }
 
@@ -84,6 +85,7 @@ impl<'a> Draft<'a> {
                 "tags" => &mut draft.tags,
                 "project_id" => &mut draft.project_id,
                 "deadline_seconds" => &mut draft.deadline_seconds,
+                "priority" => &mut draft.priority,
                 "on_limit" => &mut draft.on_limit,
                 unknown => {
                     // A name is repeated to its sender; 64 characters of it are enough to recognise it.
@@ -125,6 +127,7 @@ impl<'a> Draft<'a> {
         let project = optional(self.project_id).and_then(|raw| project(raw, problems));
         let deadline_seconds = optional(self.deadline_seconds)
             .and_then(|raw| whole("deadline_seconds", raw, 1..=DEADLINE_SECONDS_MAX, problems));
+        let priority = optional(self.priority).map(|raw| priority(raw, problems)).unwrap_or_default();
         let on_limit = optional(self.on_limit).map(|raw| on_limit(raw, problems)).unwrap_or_default();
 
         let model = model?;
@@ -146,6 +149,7 @@ impl<'a> Draft<'a> {
         };
         Some(GenerationRequest {
             deadline_seconds: deadline_seconds.unwrap_or(model.deadline_seconds),
+            priority,
             on_limit,
             price: price?,
             inputs: Inputs {
@@ -279,6 +283,11 @@ fn project(raw: &str, problems: &mut Problems) -> Option<ProjectId> {
     id
 }
 
+fn priority(raw: &str, problems: &mut Problems) -> Priority {
+    let number = whole("priority", raw, 0..=Priority::MAX.get().into(), problems);
+    number.and_then(|number| u8::try_from(number).ok()?.try_into().ok()).unwrap_or_default()
+}
+
 fn on_limit(raw: &str, problems: &mut Problems) -> OnLimit {
     match string("on_limit", raw, problems).as_deref() {
         Some("queue") | None => OnLimit::Queue,
@@ -345,12 +354,13 @@ mod tests {
         let body = json!({
             "model": "mock-pro", "prompt": "  a cat\n", "negative_prompt": "dogs", "duration_seconds": 10,
             "resolution": "1080p", "aspect_ratio": "16:9", "seed": 4_294_967_295_u32, "tags": ["a", "b"],
-            "project_id": project, "deadline_seconds": 86_400, "on_limit": "reject",
+            "project_id": project, "deadline_seconds": 86_400, "priority": 9, "on_limit": "reject",
         });
         let request = parse(&body.to_string()).unwrap();
         assert_eq!(request.inputs.prompt, "  a cat\n", "stored as sent");
         assert_eq!((request.price.get(), request.deadline_seconds), (200, 86_400));
         assert_eq!((request.inputs.seed, request.project), (Some(u32::MAX), Some(project)));
+        assert_eq!(request.priority, Priority::MAX);
         assert_eq!(
             (request.inputs.tags.as_slice(), request.on_limit),
             (&["a".to_owned(), "b".to_owned()][..], OnLimit::Reject)
@@ -363,7 +373,7 @@ mod tests {
             parse(r#" {"model":"mock-fast","prompt":"x","duration_seconds":1,"seed":null} "#).unwrap();
         assert_eq!((request.inputs.resolution.as_str(), request.deadline_seconds), ("720p", 1_800));
         assert_eq!((request.inputs.seed, request.inputs.aspect_ratio), (None, None));
-        assert_eq!(request.on_limit, OnLimit::Queue);
+        assert_eq!((request.on_limit, request.priority), (OnLimit::Queue, Priority::default()));
         let missing: Vec<_> =
             problems("{}").into_iter().map(|(field, code)| format!("{field} {code}")).collect();
         assert_eq!(missing, ["model required", "prompt required", "duration_seconds required"]);
@@ -404,10 +414,15 @@ mod tests {
             ("seed", "1e400"),
             ("deadline_seconds", "0"),
             ("deadline_seconds", "86401"),
+            ("priority", "-1"),
+            ("priority", "10"),
+            ("priority", "266"),
+            ("priority", "1.0"),
         ] {
             assert_eq!(one_problem(field, raw), "out_of_range", "{field}: {raw}");
         }
         assert_eq!(one_problem("seed", r#""7""#), "wrong_type");
+        assert_eq!(one_problem("priority", r#""high""#), "wrong_type");
     }
 
     #[tokio::test]
@@ -415,7 +430,7 @@ mod tests {
         let twice = r#"{"model":"mock-fast","prompt":"x","duration_seconds":5,"duration_\u0073econds":500}"#;
         let found = problems(twice);
         assert!(found.contains(&("duration_seconds".to_owned(), "duplicate")), "{found:?}");
-        for field in ["priority", "image_url", "webhook_url", "metadata", "Prompt", ""] {
+        for field in ["image_url", "webhook_url", "metadata", "Prompt", ""] {
             assert_eq!(problems(&with(field, r#"{"a":1,"a":2}"#)), [(field.to_owned(), "unknown")]);
         }
         assert_eq!(problems(&with(r"\ud800", "1")), [(String::new(), "not_unicode")]);

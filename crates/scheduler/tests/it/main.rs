@@ -5,6 +5,7 @@
 mod accounts;
 mod cancel;
 mod counter;
+mod fairness;
 mod gaps;
 mod leases;
 mod life;

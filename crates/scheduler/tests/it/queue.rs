@@ -5,7 +5,7 @@ use std::time::Duration;
 use catalogue::{IntentKind, NewIntent, Subject, clear_intent, set_intent};
 use control::{Added, ReadyTask, SlotSet};
 use domain::{
-    TaskStatus,
+    Priority, TaskStatus,
     wait::{Wait, WaitReason},
 };
 use scheduler::SchedulerConfig;
@@ -52,7 +52,7 @@ async fn a_task_that_is_queued_anew_after_its_end_leaves_no_slot_behind() {
         model: records[0].snapshot.model.clone(),
         tenant: world.tenant,
         user: world.user,
-        priority: 0,
+        priority: Priority::default(),
         tenant_weight: 1,
         created_ms: records[0].snapshot.created_at.timestamp_millis(),
         not_before_ms: 0,

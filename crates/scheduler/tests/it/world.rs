@@ -10,7 +10,7 @@ use std::{
 use catalogue::{AccountSpec, Catalogue, CatalogueConfig};
 use control::{Control, ControlConfig, SlotSet};
 use domain::{
-    AccountId, Credits, GrantId, ProviderAccountId, TaskId, TaskStatus, TenantId, UserId,
+    AccountId, Credits, GrantId, Priority, ProviderAccountId, TaskId, TaskStatus, TenantId, UserId,
     clock::SystemClock,
     model::Route,
     task::{Event, EventType, Inputs, Refusal},
@@ -272,17 +272,31 @@ impl Drop for Process {
     }
 }
 
+/// Somebody who pays for tasks of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) tenant: TenantId,
+    pub(crate) user: UserId,
+    account: AccountId,
+}
+
 /// A task to submit.
 #[derive(Clone)]
 pub(crate) struct Order {
     pub(crate) model: &'static str,
     pub(crate) prompt: &'static str,
     pub(crate) deadline_seconds: u32,
+    pub(crate) priority: Priority,
 }
 
 impl Default for Order {
     fn default() -> Self {
-        Self { model: "mock-fast", prompt: "a paper boat", deadline_seconds: 1_800 }
+        Self {
+            model: "mock-fast",
+            prompt: "a paper boat",
+            deadline_seconds: 1_800,
+            priority: Priority::default(),
+        }
     }
 }
 
@@ -338,23 +352,46 @@ impl World {
             _redis: redis,
             db,
         };
-        world.add_tenant().await;
+        world.add_tenant(tenant, world.setting.tier).await;
+        world.add_user(world.owner()).await;
         world
     }
 
-    async fn add_tenant(&self) {
-        let (pool, account, user) = (&self.db.pool, self.account, self.user);
+    /// Who owns the tasks of [`Self::submit`].
+    pub(crate) const fn owner(&self) -> Owner {
+        Owner { tenant: self.tenant, user: self.user, account: self.account }
+    }
+
+    /// Another tenant with so many users.
+    pub(crate) async fn another_tenant(&self, tier: &str, users: usize) -> Vec<Owner> {
+        let tenant = TenantId::generate();
+        self.add_tenant(tenant, tier).await;
+        let mut owners = Vec::with_capacity(users);
+        for _ in 0..users {
+            let owner = Owner { tenant, user: UserId::generate(), account: AccountId::generate() };
+            self.add_user(owner).await;
+            owners.push(owner);
+        }
+        owners
+    }
+
+    async fn add_tenant(&self, tenant: TenantId, tier: &str) {
         sqlx::query(
             "INSERT INTO tenants (id, name, account_id, tier) VALUES ($1, 't', gen_random_uuid(), $2)",
         )
-        .bind(self.tenant.as_uuid())
-        .bind(self.setting.tier)
-        .execute(pool)
+        .bind(tenant.as_uuid())
+        .bind(tier)
+        .execute(&self.db.pool)
         .await
         .unwrap();
+    }
+
+    async fn add_user(&self, owner: Owner) {
+        let Owner { tenant, user, account } = owner;
+        let pool = &self.db.pool;
         sqlx::query("INSERT INTO users (id, tenant_id, name, account_id) VALUES ($1, $2, 'u', $3)")
             .bind(user.as_uuid())
-            .bind(self.tenant.as_uuid())
+            .bind(tenant.as_uuid())
             .bind(account.as_uuid())
             .execute(pool)
             .await
@@ -368,7 +405,7 @@ impl World {
                     category: "test".to_owned(),
                     priority: 100,
                     expires_at: None,
-                    source: "test".to_owned(),
+                    source: format!("test of {user}"),
                     amount: Credits::new(1_000_000).unwrap(),
                 };
                 ledger::grant(conn, &new).await?;
@@ -435,9 +472,14 @@ impl World {
 
     /// Submits as generation would: tasks, holds, open counts and messages in one transaction.
     pub(crate) async fn submit(&self, count: usize, order: Order) -> Vec<TaskId> {
-        let tasks: Vec<NewTask> = (0..count).map(|_| self.new_task(&order)).collect();
+        self.submit_of(self.owner(), count, order).await
+    }
+
+    /// The same for somebody else.
+    pub(crate) async fn submit_of(&self, owner: Owner, count: usize, order: Order) -> Vec<TaskId> {
+        let tasks: Vec<NewTask> = (0..count).map(|_| new_task(owner, &order)).collect();
         let ids = tasks.iter().map(|t| t.task).collect();
-        let (tenant, user, account) = (self.tenant, self.user, self.account);
+        let Owner { tenant, user, account } = owner;
         pg::transact(&self.db.pool, move |conn| {
             Box::pin(async move {
                 let now = pg::now(conn).await?;
@@ -465,7 +507,7 @@ impl World {
                 tenant: record.snapshot.tenant_id,
                 user: record.snapshot.user_id,
                 model: record.snapshot.model.clone(),
-                priority: record.priority,
+                priority: record.snapshot.priority,
                 created_at: record.snapshot.created_at,
             })
             .collect();
@@ -474,31 +516,6 @@ impl World {
 
     pub(crate) async fn submit_one(&self, order: Order) -> TaskId {
         self.submit(1, order).await[0]
-    }
-
-    fn new_task(&self, order: &Order) -> NewTask {
-        NewTask {
-            task: TaskId::generate(),
-            tenant: self.tenant,
-            user: self.user,
-            project: None,
-            account: self.account,
-            model: order.model.parse().unwrap(),
-            price: Credits::new(PRICE).unwrap(),
-            inputs: Inputs {
-                prompt: order.prompt.to_owned(),
-                negative_prompt: None,
-                duration_seconds: 5,
-                resolution: "720p".to_owned(),
-                aspect_ratio: None,
-                seed: None,
-                tags: Vec::new(),
-            },
-            deadline_seconds: order.deadline_seconds,
-            priority: 0,
-            traceparent: None,
-            quota_day: None,
-        }
     }
 
     /// Records the wish to cancel, as generation would. What the task is after it, or why not.
@@ -635,4 +652,29 @@ pub(crate) fn second_id() -> ProviderAccountId {
 
 pub(crate) fn account_id() -> ProviderAccountId {
     "mock".parse().unwrap()
+}
+
+fn new_task(owner: Owner, order: &Order) -> NewTask {
+    NewTask {
+        task: TaskId::generate(),
+        tenant: owner.tenant,
+        user: owner.user,
+        project: None,
+        account: owner.account,
+        model: order.model.parse().unwrap(),
+        price: Credits::new(PRICE).unwrap(),
+        inputs: Inputs {
+            prompt: order.prompt.to_owned(),
+            negative_prompt: None,
+            duration_seconds: 5,
+            resolution: "720p".to_owned(),
+            aspect_ratio: None,
+            seed: None,
+            tags: Vec::new(),
+        },
+        deadline_seconds: order.deadline_seconds,
+        priority: order.priority,
+        traceparent: None,
+        quota_day: None,
+    }
 }

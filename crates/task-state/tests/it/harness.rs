@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use control::{Control, ControlConfig};
 use domain::{
-    AccountId, AttemptRef, Credits, GrantId, LocalDay, ModelName, ProviderAccountId, TaskId, TenantId,
-    UserId, WorkerId,
+    AccountId, AttemptRef, Credits, GrantId, LocalDay, ModelName, Priority, ProviderAccountId, TaskId,
+    TenantId, UserId, WorkerId,
     task::{Attempt, Event, Inputs, JobHandle, Seen},
 };
 use ledger::{AccountOwner, Balance, DailyQuota, Ledger, NewGrant, Subject, grant::GrantError};
@@ -205,7 +205,7 @@ fn new_task(tenant: TenantId, user: UserId, account: AccountId) -> NewTask {
             tags: vec!["a".to_owned(), "{\"b\", é}".to_owned()],
         },
         deadline_seconds: 1_800,
-        priority: 0,
+        priority: Priority::default(),
         traceparent: None,
         quota_day: None,
     }

@@ -4,9 +4,9 @@ use domain::{
     TaskStatus,
     task::{Event, Seen},
 };
-use task_state::{Expect, ListFilter, ListScope, Move, MoveDetail};
+use task_state::{Expect, ListFilter, ListScope, Move, MoveDetail, TaskRecord, Turn};
 
-use crate::harness::{Harness, expect_moved, observed};
+use crate::harness::{Harness, expect_moved, model, observed};
 
 #[tokio::test]
 async fn a_reader_that_names_a_version_never_gets_an_older_one() {
@@ -34,6 +34,37 @@ async fn a_writer_reads_its_own_write() {
         expect_moved(h.state.advance(cancel).await.unwrap());
         assert_eq!(h.state.snapshot(task, None).await.unwrap().unwrap().status, TaskStatus::Canceled);
     }
+}
+
+#[tokio::test]
+async fn a_users_queued_tasks_come_in_the_order_of_their_turn_page_by_page() {
+    let h = Harness::new().await;
+    let tasks = h.submit(60).await;
+    // Made over ten minutes, the later the more urgent, or not.
+    sqlx::query(
+        "UPDATE generation_tasks t SET priority = ($2::int[])[o.place],
+                created_at = t.created_at + (o.place || ' seconds')::interval * 10.0005
+         FROM unnest($1::uuid[]) WITH ORDINALITY AS o (id, place) WHERE t.id = o.id",
+    )
+    .bind(tasks.iter().map(|task| task.as_uuid()).collect::<Vec<_>>())
+    .bind((0..60).map(|place| place * 7 % 10).collect::<Vec<i32>>())
+    .execute(&h.db.pool)
+    .await
+    .unwrap();
+    let mut expected = h.state.records(&tasks).await.unwrap();
+    let turn =
+        |record: &TaskRecord| record.snapshot.priority.turn(record.snapshot.created_at.timestamp_millis());
+    expected.sort_by_key(|record| (turn(record), record.id()));
+    let expected: Vec<_> = expected.iter().map(TaskRecord::id).collect();
+
+    let (mut read, mut after) = (Vec::new(), None);
+    loop {
+        let page = h.state.queued_of_user(h.tenant, h.user, &model(), after, 25).await.unwrap();
+        let Some(last) = page.last() else { break };
+        after = Some(Turn::of(last));
+        read.extend(page.iter().map(TaskRecord::id));
+    }
+    assert_eq!(read, expected);
 }
 
 #[tokio::test]
