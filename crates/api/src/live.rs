@@ -105,11 +105,16 @@ impl Live {
                     None => None,
                 }
             };
-            let (place, room) = tokio::join!(self.place(snapshot), room);
+            let notes = self.control.wait_of(snapshot.task_id, &snapshot.model);
+            let (place, room, notes) = tokio::join!(self.place(snapshot), room, notes);
             // Whoever can't say where a task stands can't start it either.
             facts.wait = match &place {
                 Err(_) => Some(plain(WaitReason::ControlUnavailable)),
-                Ok(_) => self.wait(snapshot, model.as_deref(), room.as_ref(), now).await,
+                Ok(_) => {
+                    let (own, of_model) = notes.unwrap_or_default();
+                    let notes = [own, of_model].into_iter().flatten();
+                    self.wait(snapshot, model.as_deref(), room.as_ref(), notes, now).await
+                }
             };
             let place = place.ok().flatten();
             facts.position = place.map(|place| place.of_model);
@@ -150,6 +155,7 @@ impl Live {
         snapshot: &TaskSnapshot,
         model: Option<&Model>,
         room: Option<&Room>,
+        notes: impl Iterator<Item = String> + Send,
         now: DateTime<Utc>,
     ) -> Option<Wait> {
         let intents = self.catalogue.intents().await;
@@ -163,9 +169,6 @@ impl Live {
         if let Some(own) = room.and_then(Room::own_limit) {
             return Some(own);
         }
-        let (own, of_model) =
-            self.control.wait_of(snapshot.task_id, &snapshot.model).await.unwrap_or_default();
-        let notes = [own, of_model].into_iter().flatten();
         let noted = notes.filter_map(|note| serde_json::from_str(&note).ok());
         let mut noted = noted.filter(|wait| room::still_holds(wait, room.is_some(), now));
         noted.next().or_else(|| room.and_then(Room::model_limit))
