@@ -13,6 +13,7 @@
 --   u:<tenant>:<user>     hash  vt, more (the database has more than fits here)
 --   u:<tenant>:<user>:tasks   zset  tasks that may go now, by score: creation less the priority's head start
 --   u:<tenant>:<user>:later   zset  tasks that may not go yet, by instant
+--   service               hash  how long jobs of the model take (see service_learn.lua)
 --   k:<task>              text  tenant user score weight priority created not_before attempt
 --
 -- Fairness is start-time fair queueing on two levels. Serving a tenant puts its virtual time forward by UNIT / weight,

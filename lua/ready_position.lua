@@ -4,7 +4,8 @@
 -- ARGV[1]      ms that the queue's keys live untouched (unused)
 -- ARGV[2]      task, ARGV[3] tenant, ARGV[4] user
 --
--- Reply        1 it is next or claimed, 2 one before it, ...; 0 it is not among the heads
+-- Reply        {among all, among its tenant's, among its user's}: 1 it is next or claimed, 2 one before it, ...;
+--              {0, 0, 0} it is not among the heads
 --
 -- Why          Before a task come those before it in its user's queue, and of every other user (tenant) as many as it
 --              gets turns meanwhile, at most what it has. The first 32 others are counted, the rest taken for long.
@@ -12,13 +13,13 @@
 local OTHERS_MAX = 32
 local task, tenant, user = ARGV[2], ARGV[3], ARGV[4]
 if redis.call('ZSCORE', P .. 'claimed', task) then
-  return 1
+  return { 1, 1, 1 }
 end
 local own = user_key(tenant, user)
 local before = redis.call('ZRANK', own .. ':tasks', task)
 if not before then
   if not redis.call('ZSCORE', own .. ':later', task) then
-    return 0
+    return { 0, 0, 0 }
   end
   before = redis.call('ZCARD', own .. ':tasks')
 end
@@ -38,9 +39,11 @@ local function with_others(zset, member, turns, have, share)
   return sum + unseen * turns
 end
 
+local of_user = before + 1
 before = with_others(tenant_key(tenant) .. ':users', user, before,
   function(other) return redis.call('ZCARD', user_key(tenant, other) .. ':tasks') end,
   function() return 1 end)
+local of_tenant = before + 1
 
 local function number(of, field, missing)
   return tonumber(redis.call('HGET', tenant_key(of), field) or '') or missing
@@ -52,4 +55,5 @@ before = with_others(P .. 'active', tenant, before,
 
 -- Never more than wait at all.
 local total = tonumber(redis.call('GET', P .. 'n') or '') or 0
-return math.min(before + 1, math.max(1, total))
+total = math.max(1, total)
+return { math.min(before + 1, total), math.min(of_tenant, total), math.min(of_user, total) }

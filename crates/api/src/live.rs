@@ -4,22 +4,28 @@
 //! is not known is null, never guessed. Readers of one task at the same moment share one trip to Redis.
 
 mod estimate;
+mod room;
 
 use std::{sync::Arc, time::Duration};
 
 use catalogue::Catalogue;
 use chrono::{DateTime, Utc};
-use control::{Control, ControlError};
+use control::{Control, ControlError, Place, Promise, ServiceTime, SlotSet};
 use domain::{
-    TaskId, TaskStatus,
-    model::{Model, Route},
+    ModelName, TaskId, TaskStatus, TenantId, UserId,
+    model::Model,
     task::TaskSnapshot,
     wait::{Eta, Wait, WaitDetail, WaitReason},
 };
 use moka::future::Cache;
+use tenancy::Tenancy;
+
+use self::room::{Filled, Room, RouteRoom};
 
 /// How long readers of one version share what was computed.
 const SHARED_FOR: Duration = Duration::from_millis(50);
+/// How long what is known of a model serves all its readers.
+const MODEL_SHARED_FOR: Duration = Duration::from_millis(500);
 const POLL_MS_MIN: u64 = 500;
 const POLL_MS_MAX: u64 = 5_000;
 
@@ -42,13 +48,19 @@ pub(crate) struct LiveFacts {
 pub(crate) struct Live {
     control: Control,
     catalogue: Catalogue,
+    tenancy: Tenancy,
     shared: Cache<(TaskId, i32), Arc<LiveFacts>>,
+    services: Cache<ModelName, ServiceTime>,
+    /// Tasks whose readers were told when they would start.
+    promised: Cache<TaskId, ()>,
 }
 
 impl Live {
-    pub(crate) fn new(control: Control, catalogue: Catalogue) -> Self {
+    pub(crate) fn new(control: Control, catalogue: Catalogue, tenancy: Tenancy) -> Self {
         let shared = Cache::builder().max_capacity(50_000).time_to_live(SHARED_FOR).build();
-        Self { control, catalogue, shared }
+        let services = Cache::builder().max_capacity(1_000).time_to_live(MODEL_SHARED_FOR).build();
+        let promised = Cache::builder().max_capacity(50_000).build();
+        Self { control, catalogue, tenancy, shared, services, promised }
     }
 
     /// What is known beside this snapshot at `now`.
@@ -87,17 +99,30 @@ impl Live {
         let mut facts = LiveFacts::default();
         let model = self.catalogue.model(&snapshot.model);
         if snapshot.status == TaskStatus::Queued {
-            let (position, wait) =
-                tokio::join!(self.position(snapshot), self.wait(snapshot, model.as_deref(), now));
+            let room = async {
+                match model.as_deref() {
+                    Some(model) => self.room(model, snapshot.tenant_id, snapshot.user_id).await,
+                    None => None,
+                }
+            };
+            let notes = self.control.wait_of(snapshot.task_id, &snapshot.model);
+            let (place, room, notes) = tokio::join!(self.place(snapshot), room, notes);
             // Whoever can't say where a task stands can't start it either.
-            let wait = if position.is_err() { Some(plain(WaitReason::ControlUnavailable)) } else { wait };
-            let position = position.ok().flatten();
-            facts.position = position;
-            facts.eta = model.as_deref().and_then(|model| {
-                let places = self.places(model);
-                estimate::until_start(model.usual_duration(), places, position, wait.as_ref(), now)
-            });
-            facts.wait = wait;
+            facts.wait = match &place {
+                Err(_) => Some(plain(WaitReason::ControlUnavailable)),
+                Ok(_) => {
+                    let (own, of_model) = notes.unwrap_or_default();
+                    let notes = [own, of_model].into_iter().flatten();
+                    self.wait(snapshot, model.as_deref(), room.as_ref(), notes, now).await
+                }
+            };
+            let place = place.ok().flatten();
+            facts.position = place.map(|place| place.of_model);
+            if let (Some(model), Some(place), Some(room)) = (&model, place, &room) {
+                let service = self.service(model).await;
+                facts.eta = estimate::until_start(service, room, place, facts.wait.as_ref(), now);
+            }
+            self.promise(snapshot.task_id, facts.eta, now).await;
         } else if at_provider(snapshot.status) {
             facts.progress = self.progress(snapshot).await;
             if snapshot.status == TaskStatus::Running && !snapshot.cancel_requested {
@@ -111,7 +136,7 @@ impl Live {
         facts
     }
 
-    async fn position(&self, snapshot: &TaskSnapshot) -> Result<Option<u64>, ControlError> {
+    async fn place(&self, snapshot: &TaskSnapshot) -> Result<Option<Place>, ControlError> {
         let TaskSnapshot { model, tenant_id, user_id, task_id, .. } = snapshot;
         let found = self.control.positions(&[(model.clone(), *tenant_id, *user_id, *task_id)]).await;
         found.map(|mut found| found.pop().flatten())
@@ -123,8 +148,16 @@ impl Live {
         (progress.version == snapshot.version).then_some(progress.percent)
     }
 
-    /// Why a queued task waits: what holds for everybody first, then what its scheduler noted.
-    async fn wait(&self, snapshot: &TaskSnapshot, model: Option<&Model>, now: DateTime<Utc>) -> Option<Wait> {
+    /// Why a queued task waits: what holds for everybody first, then its own limits as they are filled now, then what the
+    /// schedulers noted of it or of its model, then the model's places.
+    async fn wait(
+        &self,
+        snapshot: &TaskSnapshot,
+        model: Option<&Model>,
+        room: Option<&Room>,
+        notes: impl Iterator<Item = String> + Send,
+        now: DateTime<Utc>,
+    ) -> Option<Wait> {
         let intents = self.catalogue.intents().await;
         if model.is_some_and(|model| intents.is_ok_and(|intents| intents.stop(model))) {
             return Some(plain(WaitReason::ProviderPaused));
@@ -133,25 +166,85 @@ impl Live {
             let detail = WaitDetail { until: Some(until), ..WaitDetail::default() };
             return Some(Wait { reason: WaitReason::NotBefore, detail });
         }
-        let note = self.control.get_waits(&[snapshot.task_id]).await.ok()?.pop().flatten()?;
-        serde_json::from_str(&note).ok()
+        if let Some(own) = room.and_then(Room::own_limit) {
+            return Some(own);
+        }
+        let noted = notes.filter_map(|note| serde_json::from_str(&note).ok());
+        let mut noted = noted.filter(|wait| room::still_holds(wait, room.is_some(), now));
+        noted.next().or_else(|| room.and_then(Room::model_limit))
     }
 
-    /// How long a further task of this model would wait.
-    pub(crate) async fn until_start(&self, model: &Model, now: DateTime<Utc>) -> Option<Eta> {
+    /// The places of a model, a tenant and a user, and how many of them are taken; none while nobody can say.
+    async fn room(&self, model: &Model, tenant: TenantId, user: UserId) -> Option<Room> {
+        let tier = self.tenancy.tier_of(user).await.ok().flatten()?;
+        let intents = self.catalogue.intents().await.ok()?;
+        let routes: Vec<_> = intents
+            .open_routes(model)
+            .filter_map(|route| Some((self.catalogue.account(&route.account)?, &route.provider_model)))
+            .collect();
+        let mut sets = vec![SlotSet::Tenant(tenant), SlotSet::User(tenant, user)];
+        for (account, provider_model) in &routes {
+            sets.push(SlotSet::Account(account.id.clone()));
+            sets.push(SlotSet::Model(account.id.clone(), (*provider_model).clone()));
+        }
+        let used = self.control.slots_used(&sets).await.ok()?;
+        let (own, at_routes) = used.split_at(2);
+        let filled = |used, limit| Filled { used, limit };
+        Some(Room {
+            tenant: filled(own[0], tier.tenant.running),
+            user: filled(own[1], tier.user.running),
+            routes: routes
+                .iter()
+                .zip(at_routes.chunks_exact(2))
+                .map(|((account, provider_model), used)| RouteRoom {
+                    account: filled(used[0], account.slots),
+                    model: filled(used[1], account.slots_of(provider_model)),
+                })
+                .collect(),
+        })
+    }
+
+    /// How long the model's jobs take: as measured, or as its configuration says while nothing was.
+    async fn service(&self, model: &Model) -> ServiceTime {
+        let look = async {
+            let found = self.control.service_times(std::slice::from_ref(&model.name)).await;
+            let measured = found.ok().and_then(|mut found| found.pop().flatten());
+            let usual = model.usual_duration();
+            measured.unwrap_or(ServiceTime { mean: usual, deviation: usual / 4 })
+        };
+        self.services.get_with(model.name.clone(), look).await
+    }
+
+    /// Keeps what a reader is told for the first time, so that it can be compared with what happens.
+    async fn promise(&self, task: TaskId, eta: Option<Eta>, now: DateTime<Utc>) {
+        let Some(eta) = eta else { return };
+        if self.promised.contains_key(&task) {
+            return;
+        }
+        self.promised.insert(task, ()).await;
+        let now_ms = now.timestamp_millis();
+        let at =
+            |seconds: u64| now_ms.saturating_add(i64::try_from(seconds).unwrap_or(0).saturating_mul(1_000));
+        let promise = Promise { from_ms: at(eta.from_seconds), to_ms: at(eta.to_seconds) };
+        if let Err(error) = self.control.keep_promises(&[(task, promise)], now_ms).await {
+            tracing::debug!(%error, "what a reader was told was not kept");
+        }
+    }
+
+    /// How long a further task of this model and user would wait.
+    pub(crate) async fn until_start(
+        &self,
+        model: &Model,
+        (tenant, user): (TenantId, UserId),
+        now: DateTime<Utc>,
+    ) -> Option<Eta> {
         if self.catalogue.intents().await.is_ok_and(|intents| intents.stop(model)) {
             return None;
         }
         let waiting = self.control.queue_depths(std::slice::from_ref(&model.name)).await.ok()?.pop()?;
-        estimate::until_start(model.usual_duration(), self.places(model), Some(waiting + 1), None, now)
-    }
-
-    /// How many of the model's tasks run side by side at most.
-    fn places(&self, model: &Model) -> u32 {
-        let places_at = |route: &Route| {
-            self.catalogue.account(&route.account).map(|account| account.slots_of(&route.provider_model))
-        };
-        model.routes.iter().filter_map(places_at).fold(0, u32::saturating_add).max(1)
+        let room = self.room(model, tenant, user).await?;
+        let place = Place { of_model: waiting + 1, of_tenant: 1, of_user: 1 };
+        estimate::until_start(self.service(model).await, &room, place, room.own_limit().as_ref(), now)
     }
 
     /// Often enough to see a quick task end, seldom enough not to be a burden.

@@ -92,7 +92,7 @@ impl ApiState {
             in_flight: Gate::new("requests", config.in_flight_max, Duration::ZERO),
             store: Gate::new("store", config.store_in_flight_max, store_wait),
             streams: Gate::new("streams", config.streams_max, Duration::ZERO),
-            live: Live::new(parts.control.clone(), parts.catalogue.clone()),
+            live: Live::new(parts.control.clone(), parts.catalogue.clone(), parts.tenancy.clone()),
             ended: EndedAnswers::new(),
             durations: Durations::default(),
             parts,

@@ -17,7 +17,10 @@
 //! | readiness | `slot:{tag}:ready` | string |
 //! | lease | `lease:{a:<account>}:task:<id>` | JSON |
 //! | ready queue | `ready:{q:<model>}:…` | see `ready.rs` |
+//! | service times | `ready:{q:<model>}:service` | hash mean, deviation |
 //! | snapshot, absent, progress, wait | `task:snapshot:{<id>}`, `task:notfound:{<id>}`, `task:progress:{<id>}`, `task:wait:{<id>}` | JSON; string; `version:percent`; JSON |
+//! | what a model waits for | `model:wait:{<model>}` | JSON |
+//! | what readers were told | `task:promise:{<id>}` | `from to` in ms since 1970 |
 //! | locks | `lock:<purpose>:{<id>}` | random token |
 //! | whether writes are taken | `probe` | empty |
 //! | realtime | channel `task.changed.{<tenant>}`, stream `stream:task-events:{<tenant>}` | JSON |
@@ -146,6 +149,11 @@ impl Keys {
         format!("{}n", self.ready(model))
     }
 
+    /// How long a model's jobs take.
+    pub(crate) fn service(&self, model: &ModelName) -> String {
+        format!("{}service", self.ready(model))
+    }
+
     pub(crate) fn snapshot(&self, task: TaskId) -> String {
         format!("{}task:snapshot:{{{task}}}", self.prefix)
     }
@@ -165,6 +173,15 @@ impl Keys {
     /// What a probe of a server writes.
     pub(crate) fn probe(&self) -> String {
         format!("{}probe", self.prefix)
+    }
+
+    /// What waits of a model's tasks are due to.
+    pub(crate) fn model_wait(&self, model: &ModelName) -> String {
+        format!("{}model:wait:{{{model}}}", self.prefix)
+    }
+
+    pub(crate) fn promise(&self, task: TaskId) -> String {
+        format!("{}task:promise:{{{task}}}", self.prefix)
     }
 
     pub(crate) fn lock(&self, purpose: &str, id: impl Display) -> String {

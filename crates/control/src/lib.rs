@@ -22,9 +22,11 @@ mod link;
 mod lock;
 mod patience;
 mod progress;
+mod promise;
 mod ready;
 mod realtime;
 mod script;
+mod service;
 mod slots;
 mod snapshot;
 #[cfg(test)]
@@ -57,13 +59,15 @@ pub use crate::{
     lease::{Lease, Renewal},
     lock::LockGuard,
     progress::Progress,
-    ready::{Added, Park, Popped, QueuedUser, ReadyTask, TenantTurn, TurnOrder, Wake},
+    promise::Promise,
+    ready::{Added, Park, Place, Popped, QueuedUser, ReadyTask, TenantTurn, TurnOrder, Wake},
     realtime::{Change, Projection, Signal, TenantWatch},
+    service::ServiceTime,
     slots::{
         DispatchRates, Rebuild, RebuildTicket, Sent, SlotClaim, SlotLimits, SlotMember, SlotOutcome, SlotRef,
         SlotSet, SlotTag, Trips, Vouched,
     },
-    wait::WaitNote,
+    wait::{ModelWait, WaitNote},
 };
 
 /// The handle on all three instances. Cheap to clone.

@@ -57,6 +57,17 @@ pub enum Added {
     Full,
 }
 
+/// About how many turns away a task is, 1 being the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Among all of its model.
+    pub of_model: u64,
+    /// Among its tenant's.
+    pub of_tenant: u64,
+    /// Among its user's.
+    pub of_user: u64,
+}
+
 /// One user's queue of one model.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct QueuedUser {

@@ -67,6 +67,8 @@ scripts! {
     ReadyRemove = "lib_ready" "ready_remove";
     /// How many turns away a task is.
     ReadyPosition = "lib_ready" "ready_position";
+    /// Takes in how long jobs took.
+    ServiceLearn = "service_learn";
     /// Sets a snapshot unless a newer one is there.
     SnapshotSet = "snapshot_set";
     /// Sets progress if it is later.

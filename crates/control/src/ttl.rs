@@ -22,8 +22,8 @@ mod tests {
     use super::*;
     use crate::{
         Change, DispatchPause, DispatchRates, FailedAuthLimit, InflowCharge, InflowCheck, InflowKey,
-        InflowLimit, IpCharge, Park, Progress, ReadyTask, ReplayKey, SlotClaim, SlotTag, StoredAnswer,
-        WaitNote,
+        InflowLimit, IpCharge, ModelWait, Park, Progress, Promise, ReadyTask, ReplayKey, SlotClaim, SlotTag,
+        StoredAnswer, WaitNote,
         testing::{Corner, account, claim, model, slow},
     };
 
@@ -103,7 +103,10 @@ mod tests {
         control.set_snapshots(&[(task, 1, "{}".to_owned(), pause)]).await.unwrap();
         control.mark_absent(TaskId::generate()).await.unwrap();
         control.set_progress(&[(task, Progress { version: 1, percent: 1 })]).await.unwrap();
-        control.set_waits(&[WaitNote { task, json: "{}".to_owned() }]).await.unwrap();
+        let wait = ModelWait { model: model(), lasts: pause, json: "{}".to_owned() };
+        control.set_waits(&[WaitNote { task, json: "{}".to_owned() }], Some(wait)).await.unwrap();
+        control.keep_promises(&[(task, Promise { from_ms: 1, to_ms: 2 })], 0).await.unwrap();
+        control.learn_service_times(&[(model(), vec![pause])]).await.unwrap();
         control
             .publish(&[Change { tenant, task, version: 1, kind: "k".to_owned(), progress: None }])
             .await

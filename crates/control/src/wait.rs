@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use domain::TaskId;
+use domain::{ModelName, TaskId};
 
 use crate::{Control, ControlError, instance::command, ttl::jittered_ms};
 
 /// How long a note is worth showing.
 const TTL: Duration = Duration::from_secs(30);
+/// How long what keeps a whole model waiting is. Its schedulers look at least once a second, so whoever may start again
+/// has started by then.
+const MODEL_TTL: Duration = Duration::from_secs(3);
 
 /// A task and the JSON that explains its wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,16 +21,46 @@ pub struct WaitNote {
     pub json: String,
 }
 
+/// A model none of whose tasks starts now, for how long at least, and the JSON that explains it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelWait {
+    /// The model.
+    pub model: ModelName,
+    /// As long as this lasts.
+    pub lasts: Duration,
+    /// Whatever the reader understands.
+    pub json: String,
+}
+
 impl Control {
-    /// Writes notes for 30 s; whoever keeps a task waiting writes them again.
+    /// Writes notes for 30 s, and what keeps all tasks of a model waiting for as long as it lasts and some seconds. Whoever
+    /// keeps tasks waiting writes them again.
     ///
     /// # Errors
     /// When the cache cannot be reached.
-    pub async fn set_waits(&self, notes: &[WaitNote]) -> Result<(), ControlError> {
-        let calls = notes.iter().map(|note| {
-            command("SET").arg(self.keys().wait(note.task)).arg(&note.json).arg("PX").arg(jittered_ms(TTL))
-        });
-        self.0.cache.calls_done(calls.collect()).await
+    pub async fn set_waits(&self, notes: &[WaitNote], of: Option<ModelWait>) -> Result<(), ControlError> {
+        let set =
+            |key: String, json: &str, ttl| command("SET").arg(key).arg(json).arg("PX").arg(jittered_ms(ttl));
+        let calls = notes.iter().map(|note| set(self.keys().wait(note.task), &note.json, TTL));
+        let model =
+            of.map(|of| set(self.keys().model_wait(&of.model), &of.json, of.lasts.saturating_add(MODEL_TTL)));
+        self.0.cache.calls_done(calls.chain(model).collect()).await
+    }
+
+    /// What explains the wait of one task: its own note, and that of its model.
+    ///
+    /// # Errors
+    /// When the cache cannot be reached.
+    pub async fn wait_of(
+        &self,
+        task: TaskId,
+        model: &ModelName,
+    ) -> Result<(Option<String>, Option<String>), ControlError> {
+        let calls =
+            [self.keys().wait(task), self.keys().model_wait(model)].map(|key| command("GET").arg(key));
+        let mut found: Vec<Option<String>> = self.0.cache.calls_as(calls.into()).await?;
+        let model = found.pop().flatten();
+        Ok((found.pop().flatten(), model))
     }
 
     /// The notes, `None` where there is none.

@@ -59,6 +59,10 @@ names! {
     START_LATENCY_MS = "start_latency_ms";
     /// From acceptance to the end.
     FINISH_LATENCY_MS = "finish_latency_ms";
+    /// How far outside the range that its reader was told a task started, by model; 0 inside.
+    ETA_ERROR_MS = "eta_error_ms";
+    /// Tasks whose readers were told when they would start, by model and outcome: sooner, within, later.
+    ETA_PROMISES = "eta_promises_total";
     /// Age of the oldest outbox row.
     OUTBOX_AGE_MS = "outbox_age_ms";
     /// Tasks in the ready queue, by model.

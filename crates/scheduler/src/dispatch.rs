@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use control::{Park, QueuedUser, ReadyTask, Trips, WaitNote};
+use control::{ModelWait, Park, QueuedUser, ReadyTask, Trips, WaitNote};
 use domain::{model::Model, wait::Wait};
 use tokio::{sync::Semaphore, time::Instant};
 
@@ -212,7 +212,7 @@ impl Pump {
     ) {
         let popped = tasks.clone();
         let result = self.try_dispatch(worker, tasks, ways, trips).await;
-        let put_back = match result {
+        let mut put_back = match result {
             Ok(put_back) => put_back,
             Err(error) => {
                 return_soon(worker, popped);
@@ -225,6 +225,8 @@ impl Pump {
         }
         self.want.store((popped.len() - put_back.len()).max(1), Ordering::Relaxed);
         let rest = put_back.iter().filter_map(|back| back.why.rest).max();
+        // In the order of their turn, in which they have to go back.
+        put_back.sort_by_cached_key(|back| popped.iter().position(|task| task.task == back.task.task));
         let returned = self.return_tasks(worker, put_back).await;
         {
             let mut news = self.news();
@@ -249,10 +251,17 @@ impl Pump {
         Ok(taken.put_back)
     }
 
+    /// What keeps the others of the model waiting too, if this refusal does.
+    fn model_wait(&self, why: &Refusal) -> Option<ModelWait> {
+        let json = serde_json::to_string(why.wait.as_ref()?).ok()?;
+        Some(ModelWait { model: self.model.name.clone(), lasts: why.rest?, json })
+    }
+
     async fn return_tasks(&self, worker: &Worker, put_back: Vec<PutBack>) -> Result<(), PassError> {
         if put_back.is_empty() {
             return Ok(());
         }
+        let of_model = put_back.iter().find_map(|back| self.model_wait(&back.why));
         let notes: Vec<_> = put_back
             .iter()
             .filter_map(|back| {
@@ -260,7 +269,7 @@ impl Pump {
                 Some(WaitNote { task: back.task.task, json })
             })
             .collect();
-        if let Err(error) = worker.control.set_waits(&notes).await {
+        if let Err(error) = worker.control.set_waits(&notes, of_model).await {
             tracing::debug!(%error, "why tasks wait was not noted");
         }
         let tasks: Vec<_> = put_back.into_iter().map(|back| (back.task, back.why.park)).collect();

@@ -163,7 +163,9 @@ impl Follower<'_> {
     fn note_end(&self, observation: &Observation, asked_at: Instant) {
         if let Observation::Succeeded { .. } = observation {
             let since_last = self.looked_at.map(|last| asked_at - last);
-            self.worker.usual.learn(&self.route(), End { after: asked_at - self.accepted_at, since_last });
+            let after = asked_at - self.accepted_at;
+            self.worker.usual.learn(&self.route(), End { after, since_last });
+            self.worker.service.note(&self.owned.model, after);
         }
     }
 

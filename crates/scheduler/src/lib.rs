@@ -39,6 +39,7 @@ mod reaper;
 mod recent;
 mod reconcile_submit;
 mod run;
+mod service;
 mod slot_reconciler;
 mod submit;
 mod sweeper;

@@ -184,6 +184,7 @@ pub(crate) async fn pass(worker: &Worker, walk: &Walk) -> Result<Next, PassError
             fill(worker, &model.name).await?;
         }
     }
+    worker.tell_service_times().await;
     let names: Vec<_> = worker.catalogue.models().iter().map(|model| model.name.clone()).collect();
     for (name, depth) in names.iter().zip(worker.control.queue_depths(&names).await?) {
         #[expect(clippy::cast_precision_loss, reason = "a gauge of at most some million tasks")]

@@ -32,6 +32,7 @@ use crate::{
     progress::Shown,
     provider_health::ProviderHealth,
     recent::Recent,
+    service::ServiceTimes,
     slot_reconciler::Suspects,
     usual::Usual,
 };
@@ -64,6 +65,8 @@ pub(crate) struct Worker {
     pub(crate) callbacks: CallbackTrust,
     /// How long short jobs take.
     pub(crate) usual: Usual,
+    /// How long jobs took, to be told to those who reckon waits.
+    pub(crate) service: ServiceTimes,
     /// Rung when a callback was stored for this worker.
     pub(crate) called: Arc<Notify>,
     /// Where providers may report to.
@@ -126,6 +129,7 @@ impl Worker {
             health: ProviderHealth::default(),
             callbacks: CallbackTrust::default(),
             usual: Usual::default(),
+            service: ServiceTimes::default(),
             called: Arc::default(),
             callback_url: parts.callback_url,
             recent: Recent::default(),

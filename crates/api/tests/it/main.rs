@@ -20,3 +20,4 @@ mod slots;
 mod submit;
 mod trouble;
 mod visibility;
+mod waiting;

@@ -71,6 +71,8 @@ fn a_person_on_call_finds_the_figures_that_matter() {
     for name in [
         metric::ACCEPT_LATENCY_MS,
         metric::START_LATENCY_MS,
+        metric::ETA_ERROR_MS,
+        metric::ETA_PROMISES,
         metric::FINISH_LATENCY_MS,
         metric::OUTBOX_AGE_MS,
         metric::QUEUE_DEPTH,

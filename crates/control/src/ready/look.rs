@@ -2,25 +2,27 @@
 
 use domain::{ModelName, TaskId, TenantId, UserId};
 
+use super::Place;
 use crate::{Control, ControlError, instance::command, script::Script};
 
 impl Control {
-    /// About how many turns away each task is, 1 being the next; `None` when it is not among the heads.
+    /// Where each task stands; `None` when it is not among the heads.
     ///
     /// # Errors
     /// When control cannot be reached.
     pub async fn positions(
         &self,
         of: &[(ModelName, TenantId, UserId, TaskId)],
-    ) -> Result<Vec<Option<u64>>, ControlError> {
+    ) -> Result<Vec<Option<Place>>, ControlError> {
         let calls = of.iter().map(|(model, tenant, user, task)| {
             self.ready_call(Script::ReadyPosition, model)
                 .arg(task.to_string())
                 .arg(tenant.to_string())
                 .arg(user.to_string())
         });
-        let positions: Vec<u64> = self.0.control.calls_as(calls.collect()).await?;
-        Ok(positions.into_iter().map(|position| (position > 0).then_some(position)).collect())
+        let places: Vec<(u64, u64, u64)> = self.0.control.calls_as(calls.collect()).await?;
+        let place = |(of_model, of_tenant, of_user)| Place { of_model, of_tenant, of_user };
+        Ok(places.into_iter().map(|turns| (turns.0 > 0).then(|| place(turns))).collect())
     }
 
     /// Tasks in each model's queue, parked ones included, claimed ones not.

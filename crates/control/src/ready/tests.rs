@@ -350,10 +350,13 @@ async fn positions_are_turns() {
     let of = |task: &ReadyTask| (model(), task.tenant, task.user, task.task);
     let asked: Vec<_> = own.iter().map(of).collect();
     let said: Vec<_> =
-        corner.control.positions(&asked).await.unwrap().into_iter().map(Option::unwrap).collect();
+        corner.control.positions(&asked).await.unwrap().into_iter().map(|place| place.unwrap()).collect();
     // Against what happens.
     let order: Vec<_> = serve(&corner.control, 99).await.iter().map(|task| task.task).collect();
-    for (task, said) in own.iter().zip(said) {
+    for (place, (task, said)) in own.iter().zip(said).enumerate() {
+        assert_eq!(said.of_user, u64::try_from(place).unwrap() + 1);
+        assert!(said.of_user <= said.of_tenant && said.of_tenant <= said.of_model, "{said:?}");
+        let said = said.of_model;
         let real = u64::try_from(order.iter().position(|served| *served == task.task).unwrap()).unwrap() + 1;
         assert!(said.abs_diff(real) <= 2, "said {said}, was {real}");
     }

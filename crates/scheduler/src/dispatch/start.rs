@@ -109,6 +109,7 @@ pub(super) async fn start(
             tracing::info!(%error, "slots were not released; the reconciler will");
         });
     }
+    worker.compare_with_promises(started.iter().map(|one| &one.record));
     launch(worker, started, slots_at, &over).await;
     worker.enqueue(&again).await;
     Ok(put_back)

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use catalogue::{IntentKind, NewIntent, Subject, clear_intent, set_intent};
 use chrono::{DateTime, Utc};
+use control::Promise;
 use domain::{Priority, TaskId, TaskStatus, TenantId};
 use serde_json::json;
 use testkit::{PrivateRedis, wait_for, wait_until};
@@ -144,4 +145,28 @@ async fn a_flushed_queue_of_many_tenants_is_filled_again_and_loses_nobody() {
     world.quiet().await;
     world.audit().await;
     scheduler.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waits_are_reckoned_from_jobs_that_were_seen_and_what_was_told_is_compared() {
+    let setting = Setting { slots: 1, duration: Duration::from_millis(1_200), ..Setting::default() };
+    let world = World::with(setting).await;
+    let scheduler = world.scheduler("one");
+    let tasks = world.submit(2, Order::default()).await;
+    let promise = Promise { from_ms: 0, to_ms: 1 };
+    for task in &tasks {
+        world.control.keep_promises(&[(*task, promise)], 0).await.unwrap();
+    }
+    world.nudge(&scheduler, &tasks).await;
+    let records = world.ended(&tasks).await;
+    let service = wait_for("how long jobs take to be known", PATIENCE, || async {
+        world.control.service_times(&["mock-fast".parse().unwrap()]).await.unwrap().remove(0)
+    })
+    .await;
+    assert!(service.mean >= Duration::from_millis(1_000), "{service:?}");
+    // The second one waited for the first, so somebody may have been told when it would start.
+    let last = records.iter().max_by_key(|record| record.snapshot.ended_at).unwrap().id();
+    // Once the scheduler has stopped, everything that it had begun is over.
+    scheduler.stop().await;
+    assert_eq!(world.control.take_promises(&[last]).await, Ok(vec![None]));
 }

@@ -77,7 +77,12 @@ pub(super) async fn answer(
         Decision::StartsNow => Some(Eta { from_seconds: 0, to_seconds: 0 }),
         Decision::Queues => match quote.eta {
             Some(eta) => Some(eta),
-            None => state.live().until_start(&model, now).await,
+            None => {
+                state
+                    .live()
+                    .until_start(&model, (session.principal.tenant, session.principal.user), now)
+                    .await
+            }
         },
         Decision::Refused => None,
     };
