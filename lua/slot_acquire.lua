@@ -19,8 +19,8 @@
 --
 -- Why          Members whose vouching ran out count like all others: only the database knows that an attempt is over.
 --              A missing dispatch bucket starts empty, so a flush never doubles what a provider gets.
---              A half-open breaker lets one attempt through at a time; a probe whose outcome never comes is over with its
---              vouching.
+--              A half-open breaker lets one attempt through at a time. A probe whose outcome never comes is over after twice the
+--              time of a vouching, which is longer than a submit may take.
 
 if redis.call('EXISTS', KEYS[1]) == 0 then
   return { 0 }
@@ -91,8 +91,9 @@ end
 
 if probes then
   redis.call('DEL', KEYS[7])
-  redis.call('ZADD', KEYS[7], until_ms, member)
-  redis.call('PEXPIRE', KEYS[7], ARGV[4])
+  local lives = 2 * tonumber(ARGV[4])
+  redis.call('ZADD', KEYS[7], string.format('%.0f', now + lives), member)
+  redis.call('PEXPIRE', KEYS[7], lives)
 end
 for i = 2, 3 do
   redis.call('ZADD', KEYS[i], 'GT', until_ms, member)

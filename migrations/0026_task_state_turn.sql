@@ -7,7 +7,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
            - priority::bigint * 60000
 $$;
 
--- Takes the place of the index by age alone: what fills up a user's heads reads their first tasks and no others.
+-- What fills up a user's heads reads their first tasks and no others. It takes the place of generation_tasks_live_by_owner, which
+-- the release before goes by; the one after this takes that away.
 CREATE INDEX generation_tasks_live_by_turn
     ON generation_tasks (tenant_id, user_id, model, task_state_turn(created_at, priority), id) WHERE ended_at IS NULL;
-DROP INDEX generation_tasks_live_by_owner;

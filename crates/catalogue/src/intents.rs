@@ -262,7 +262,7 @@ mod tests {
         let mut conn = db.pool.acquire().await.unwrap();
         let (before, _) = set_intent(&mut conn, &pause("account:mock", IntentKind::Pause)).await.unwrap();
         assert_eq!(before, None);
-        here.forget_intents().await;
+        here.forget_intents();
         assert_eq!(
             blocked(&here).await,
             Some(IntentKind::Pause),
@@ -274,7 +274,7 @@ mod tests {
         let (before, now) = set_intent(&mut conn, &pause("account:mock", IntentKind::Drain)).await.unwrap();
         assert_eq!((before.map(|intent| intent.version), now.version), (Some(1), 2));
         assert!(clear_intent(&mut conn, &"account:mock".parse().unwrap()).await.unwrap().is_some());
-        here.forget_intents().await;
+        here.forget_intents();
         assert_eq!(blocked(&here).await, None);
     }
 

@@ -7,7 +7,14 @@
 mod config;
 mod intents;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 pub use config::{AccountSpec, CatalogueConfig, ConfigError, ProviderKind};
 use domain::{ModelName, ProviderAccountId, model::Model};
@@ -26,7 +33,9 @@ struct Shared {
     by_name: BTreeMap<ModelName, Arc<Model>>,
     accounts: BTreeMap<ProviderAccountId, Arc<AccountSpec>>,
     pool: PgPool,
-    intents: Cache<(), Arc<Intents>>,
+    /// By how often a change was made here: a look that began before one must not be taken for what came after it.
+    intents: Cache<u64, Arc<Intents>>,
+    changes: AtomicU64,
 }
 
 impl Catalogue {
@@ -41,7 +50,8 @@ impl Catalogue {
         let accounts = config.accounts.into_iter().map(|spec| (spec.id.clone(), Arc::new(spec))).collect();
         let age = Duration::from_millis(config.intents_cache_ms);
         let intents = Cache::builder().max_capacity(1).time_to_live(age).build();
-        Ok(Self { shared: Arc::new(Shared { models, by_name, accounts, pool, intents }) })
+        let changes = AtomicU64::new(0);
+        Ok(Self { shared: Arc::new(Shared { models, by_name, accounts, pool, intents, changes }) })
     }
 
     /// The model of this name.
@@ -75,7 +85,7 @@ impl Catalogue {
         let pool = self.shared.pool.clone();
         self.shared
             .intents
-            .try_get_with((), async move {
+            .try_get_with(self.shared.changes.load(Ordering::SeqCst), async move {
                 let mut conn = pool.acquire().await.map_err(PgError::from)?;
                 Ok::<_, PgError>(Arc::new(Intents::new(list_intents(&mut conn).await?)))
             })
@@ -84,8 +94,8 @@ impl Catalogue {
 
     /// Drops what is remembered of the intents: called after the commit of a change, so that this process sees it
     /// at once.
-    pub async fn forget_intents(&self) {
-        self.shared.intents.invalidate(&()).await;
+    pub fn forget_intents(&self) {
+        self.shared.changes.fetch_add(1, Ordering::SeqCst);
     }
 }
 

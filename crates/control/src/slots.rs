@@ -70,7 +70,8 @@ pub struct DispatchRates {
 /// How the two pairs of a claim are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trips {
-    /// Both at once, for when there is likely room: where one pair refuses, the other was held for a moment in vain.
+    /// Both at once, for when there is likely room: where one pair refuses, the other was held for a moment in vain, and
+    /// whoever asked for it in that moment may have found it full.
     One,
     /// The tenant's pair only for those that got the account's.
     Two,

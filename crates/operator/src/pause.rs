@@ -68,7 +68,7 @@ impl Operator {
             })
         })
         .await?;
-        catalogue.forget_intents().await;
+        catalogue.forget_intents();
         match done {
             Done::Fresh(intent) => Ok(intent),
             Done::Replayed { .. } => Err(OperatorError::NotFound),
@@ -96,7 +96,7 @@ impl Operator {
             })
         })
         .await?;
-        catalogue.forget_intents().await;
+        catalogue.forget_intents();
         Ok(())
     }
 

@@ -120,11 +120,6 @@ impl Pump {
         if let Some(error) = self.news().failed.take() {
             return Err(error);
         }
-        let intents = worker.catalogue.intents().await?;
-        let ways = ways::open_ways(worker, &self.model, &intents)?;
-        if ways.is_empty() {
-            return Ok(Next::In(WHILE_PAUSED));
-        }
         if worker.outputs.waiting() > worker.config.outputs_waiting_max {
             return Ok(Next::In(WHILE_OUTPUTS_WAIT));
         }
@@ -138,6 +133,12 @@ impl Pump {
         let scarce = self.want.load(Ordering::Relaxed) < worker.config.dispatch_batch_max;
         let turns = if scarce { UNDER_WAY_MAX } else { 1 };
         let turn = self.turns.clone().acquire_many_owned(turns).await?;
+        // Asked now and not before the waiting: what is popped goes where operators leave it open at this moment.
+        let intents = worker.catalogue.intents().await?;
+        let ways = ways::open_ways(worker, &self.model, &intents)?;
+        if ways.is_empty() {
+            return Ok(Next::In(WHILE_PAUSED));
+        }
         let bell = worker.bell(&self.model.name);
         bell.wait_for_room();
         if let Some((rest_until, releases)) = self.news().rest.take()

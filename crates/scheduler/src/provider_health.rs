@@ -133,6 +133,14 @@ impl ProviderHealth {
         news
     }
 
+    /// Notes that the shared breaker has not heard of a sign, so that the next one is news.
+    fn untold(&self, account: &ProviderAccountId) {
+        let mut all = self.all();
+        let known = all.entry(account.clone()).or_default();
+        known.uneasy = true;
+        known.told_at = None;
+    }
+
     /// Takes in what the shared breaker made of a sign.
     fn learn(&self, account: &ProviderAccountId, noted: Noted) {
         let mut all = self.all();
@@ -178,7 +186,10 @@ impl Worker {
                 }
             }
             // Without Redis nothing is submitted, so there is nothing to protect the provider from.
-            Err(error) => tracing::debug!(%account, %error, "a breaker was not told how a submit went"),
+            Err(error) => {
+                self.health.untold(account);
+                tracing::debug!(%account, %error, "a breaker was not told how a submit went");
+            }
         }
     }
 }

@@ -135,7 +135,11 @@ async fn remove_ghosts(
     for (set, members) in present {
         let ghosts: Vec<AttemptRef> = members
             .iter()
-            .filter(|member| member.expired && !live.contains_key(&member.attempt))
+            // One that lives at another account than the one it first asked has no right to a place here.
+            .filter(|member| {
+                let belongs = live.get(&member.attempt).is_some_and(|slot| sets_of_slot(slot).contains(set));
+                member.expired && !belongs
+            })
             .map(|member| member.attempt)
             .collect();
         if ghosts.is_empty() {

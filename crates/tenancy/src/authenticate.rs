@@ -4,9 +4,8 @@
 //! within that time. The memory is keyed by the SHA-256 of the whole text, so it answers only to the very text that
 //! was verified. Refusals are remembered for a second, and only so many of them.
 //!
-//! While PostgreSQL cannot be asked nobody can revoke anything either. So whoever it vouched for within the last minute
-//! is taken for the same until it answers again: caches may go on telling them what they hold. Whatever writes needs
-//! PostgreSQL anyway.
+//! While PostgreSQL cannot be asked, whoever it vouched for within the last minute is taken for the same until it answers
+//! again: caches may go on telling them what they hold. Such a session says that it is unchecked, and nobody may write by it.
 
 use std::{
     pin::pin,
@@ -192,7 +191,8 @@ impl Tenancy {
         let (credential, origins) = (verified.credential.clone(), &verified.origins);
         let session = Arc::new(self.session(&profile, verified.scopes, credential, origins, &book));
         if is_news {
-            self.caches.vouched.sessions.insert(fingerprint, (verified, Arc::clone(&session))).await;
+            let outliving = Arc::new(Session { unchecked: true, ..Session::clone(&session) });
+            self.caches.vouched.sessions.insert(fingerprint, (verified, outliving)).await;
         }
         Ok(session)
     }
@@ -297,6 +297,7 @@ impl Tenancy {
             rules,
             profile: Arc::clone(profile),
             origins: Arc::clone(origins),
+            unchecked: false,
         }
     }
 }
@@ -371,7 +372,7 @@ mod tests {
         let behind = Tenancy::new(pool, config).unwrap();
         let other = seed.key_with(&db.pool, seed.user, &[Scope::Read]).await;
         let known = async || behind.authenticate(&seed.key.text).await;
-        assert!(known().await.is_ok());
+        assert!(!known().await.unwrap().unchecked);
         let forgotten = async || {
             behind.caches.credentials.run_pending_tasks().await;
             behind.caches.credentials.entry_count() == 0
@@ -380,7 +381,12 @@ mod tests {
         // It does not answer.
         proxy.freeze();
         testkit::wait_until("the memory to be over", Duration::from_secs(5), forgotten).await;
-        assert_eq!(known().await.unwrap().principal.user, seed.user);
+        let outliving = known().await.unwrap();
+        assert_eq!(
+            (outliving.principal.user, outliving.unchecked),
+            (seed.user, true),
+            "to read by, not to write by"
+        );
         assert!(behind.caches.vouched.is_away());
         proxy.thaw();
 

@@ -9,7 +9,7 @@ use domain::{
     limits::{LimitScope, Reset, Window},
     principal::Credential,
 };
-use http::{HeaderMap, HeaderName, header, request::Parts};
+use http::{HeaderMap, HeaderName, Method, header, request::Parts};
 use tenancy::{
     ActError, AuthError, Session,
     limit_rules::{Figure, LimitName},
@@ -75,6 +75,11 @@ impl FromRequestParts<ApiState> for Auth {
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
         let session = authenticate(parts, state).await?;
         check_origin(&session, &parts.headers)?;
+        // A key may have been revoked a moment ago: enough to be told what one's caches hold, and no more.
+        let only_reads = matches!(parts.method, Method::GET | Method::HEAD) && !is_for_operators(parts);
+        if session.unchecked && !only_reads {
+            return Err(busy());
+        }
         let Some(user_ref) = single(&parts.headers, &ACT_FOR)? else { return Ok(Self(session)) };
         match state.tenancy().act_for(&session, user_ref).await {
             Ok(acting) => Ok(Self(acting)),
@@ -210,6 +215,10 @@ async fn authenticate(parts: &Parts, state: &ApiState) -> Result<Arc<Session>, P
         }
         Err(error @ AuthError::Unavailable(_)) => Err(busy().because(error)),
     }
+}
+
+fn is_for_operators(parts: &Parts) -> bool {
+    parts.uri.path().starts_with("/admin/")
 }
 
 fn busy() -> Problem {

@@ -1,10 +1,10 @@
 //! Claiming a batch that holds its slots, and starting it.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use control::{Lease, Park, ReadyTask, Renewal, Sent, SlotRef};
 use domain::{
-    AttemptRef,
+    AttemptRef, ProviderAccountId,
     complaints::Complaints,
     task::Attempt,
     wait::{Wait, WaitDetail, WaitReason},
@@ -72,7 +72,8 @@ pub(super) async fn start(
     let answered_at = Instant::now();
 
     let (mut started, mut put_back, mut over) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut unused, mut doubtful, mut again) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut unused, mut doubtful, mut gone, mut again) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut days = Days::default();
     for ((task, way), outcome) in tasks.into_iter().zip(outcomes) {
         let slot = slot_of(&way, &task);
         match outcome {
@@ -84,14 +85,14 @@ pub(super) async fn start(
             }
             ClaimOutcome::NoRoom => {
                 unused.push(slot);
-                put_back.push(PutBack { task, why: no_room(worker, &way).await });
+                put_back.push(PutBack { task, why: no_room(worker, &way, &mut days).await });
             }
             ClaimOutcome::Gone(record) => {
                 // The slot may be another's who made the attempt, or one that was taken anew when that was over already.
                 if record.snapshot.attempt_no == task.next_attempt_no {
                     doubtful.push(slot);
                 } else {
-                    unused.push(slot);
+                    gone.push(slot);
                 }
                 // Perhaps still queued, under another number or until a pause is over: then it is added anew.
                 again.push(record);
@@ -103,11 +104,14 @@ pub(super) async fn start(
             }
         }
     }
-    unused.extend(of_ended_attempts(worker, doubtful).await);
-    if !unused.is_empty() {
-        worker.control.release_slots(&unused, Sent::No).await.unwrap_or_else(|error| {
+    gone.extend(of_ended_attempts(worker, doubtful).await);
+    // What is gone may have been sent once, and its token is not to be had twice.
+    for (slots, sent) in [(unused, Sent::No), (gone, Sent::Yes)] {
+        if !slots.is_empty()
+            && let Err(error) = worker.control.release_slots(&slots, sent).await
+        {
             tracing::info!(%error, "slots were not released; the reconciler will");
-        });
+        }
     }
     worker.compare_with_promises(started.iter().map(|one| &one.record));
     launch(worker, started, slots_at, &over).await;
@@ -115,31 +119,33 @@ pub(super) async fn start(
     Ok(put_back)
 }
 
+/// What accounts were given today, as one batch has looked it up.
+type Days = HashMap<ProviderAccountId, Option<JobsToday>>;
+
 /// Why PostgreSQL had no room at an account that has slots: the day's jobs are given, or Redis forgot somebody's slots.
-async fn no_room(worker: &Worker, way: &Way) -> Refusal {
-    let plain = |reason, detail| Refusal {
-        park: Park::Head,
-        wait: Some(Wait { reason, detail }),
-        rest: Some(WHILE_FULL),
-    };
-    let full = plain(WaitReason::ProviderConcurrency, WaitDetail::default());
-    // Of a whole batch without room, the first one looks.
-    let Some(limit) = way.account.daily.filter(|_| !worker.health.spent(&way.account.id)) else {
-        return full;
-    };
-    match worker.task_state.jobs_today(&way.account.id).await {
-        Ok(JobsToday { jobs, until, read_at }) if jobs >= u64::from(limit) => {
+async fn no_room(worker: &Worker, way: &Way, days: &mut Days) -> Refusal {
+    let account = &way.account.id;
+    let plain =
+        |reason, detail, rest| Refusal { park: Park::Head, wait: Some(Wait { reason, detail }), rest };
+    let full = plain(WaitReason::ProviderConcurrency, WaitDetail::default(), Some(WHILE_FULL));
+    let Some(limit) = way.account.daily else { return full };
+    if !days.contains_key(account) {
+        let today = worker.task_state.jobs_today(account).await;
+        let today =
+            today.inspect_err(|error| tracing::info!(%account, %error, "an account's day is not known"));
+        days.insert(account.clone(), today.ok());
+    }
+    match days.get(account).copied().flatten() {
+        Some(JobsToday { jobs, until, read_at }) if jobs >= u64::from(limit) => {
             // Jobs that were refused do not count, so there may be room again before the day is over.
             let left = (until - read_at).to_std().unwrap_or_default().min(SPENT_FOR_MAX);
-            worker.health.is_spent(&way.account.id, left);
-            let used = u32::try_from(jobs).ok();
-            plain(WaitReason::ProviderRate, WaitDetail { used, limit: Some(limit), until: Some(until) })
+            worker.health.is_spent(account, left);
+            let detail =
+                WaitDetail { used: u32::try_from(jobs).ok(), limit: Some(limit), until: Some(until) };
+            // No rest: the next pass goes by another account, if there is one.
+            plain(WaitReason::ProviderRate, detail, None)
         }
-        Ok(_) => full,
-        Err(error) => {
-            tracing::info!(account = %way.account.id, %error, "how many jobs the account was given is not known");
-            full
-        }
+        _ => full,
     }
 }
 
