@@ -105,7 +105,13 @@ async fn who_holds_what_is_seen_from_both_sides() {
     let (three, yes) = (json!(3), json!(true));
     assert_eq!(sets, [(true, &three, &json!(100), &yes), (false, &three, &json!(10), &yes)]);
     assert_eq!(of_tenant["items"].as_array().unwrap().len(), 4);
-    assert_eq!(of_tenant["items"][0], items[0]);
+    // Each side's place was taken by a script of its own, so they are not vouched for until the same millisecond.
+    let seen_by = |item: &Value| {
+        let mut item = item.clone();
+        item["vouched_until"].take();
+        item
+    };
+    assert_eq!(seen_by(&of_tenant["items"][0]), seen_by(&items[0]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
