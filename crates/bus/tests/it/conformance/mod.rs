@@ -100,8 +100,11 @@ pub(crate) async fn send(backend: &impl Backend, bus: &Arc<dyn Bus>, events: Vec
     bus.nudge(TOPIC);
 }
 
+/// Every message is acknowledged. Where several members joined a moment ago that takes as long as their group needs to share
+/// its partitions out, since what a member had under way then is handed in once more by its successor.
 pub(crate) async fn drained(backend: &impl Backend) {
-    testkit::wait_until("every message is acknowledged", SOON, || async { backend.lag(TOPIC).await == 0 })
+    let settled = 3 * SOON;
+    testkit::wait_until("every message is acknowledged", settled, || async { backend.lag(TOPIC).await == 0 })
         .await;
 }
 
