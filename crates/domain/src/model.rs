@@ -47,11 +47,13 @@ pub struct Route {
     /// The model's name at the provider.
     pub provider_model: ModelName,
     /// The share of the model's jobs that goes there while every account has room.
-    #[serde(default = "one")]
+    #[serde(default = "equal_share")]
     pub weight: u32,
 }
 
-const fn one() -> u32 {
+/// The weight of a route that names none.
+#[must_use]
+pub const fn equal_share() -> u32 {
     1
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use domain::{
     Credits, ModelName, ProviderAccountId,
-    model::{Model, Route},
+    model::{Model, Route, equal_share},
 };
 use serde::{Deserialize, Serialize};
 
@@ -37,15 +37,11 @@ pub(crate) struct ModelConfig {
     /// Its name there.
     pub(crate) provider_model: ModelName,
     /// That account's share of the jobs, if there are further ones.
-    #[serde(default = "one")]
+    #[serde(default = "equal_share")]
     pub(crate) weight: u32,
     /// Further accounts that serve it. Each takes its share, and what the others have no room for.
     #[serde(default)]
     pub(crate) further_routes: Vec<Route>,
-}
-
-const fn one() -> u32 {
-    1
 }
 
 /// The models of the mock provider.
