@@ -7,9 +7,8 @@ use tenancy::{
 };
 
 use crate::{
-    Actor, Done, Operator, OperatorError,
+    Actor, Operator, OperatorError,
     log::{self, Entry},
-    once,
 };
 
 impl Operator {
@@ -26,7 +25,7 @@ impl Operator {
         figure: Figure,
     ) -> Result<LimitRule, OperatorError> {
         let tiers = self.tenancy.tiers().clone();
-        let done = once::transact(&self.pool, move |conn| {
+        let rule = pg::transact(&self.pool, move |conn| {
             Box::pin(async move {
                 let (before, after) =
                     limit_rules::put_limit_rule(conn, &tiers, &key, &figure).await.map_err(refused)?;
@@ -38,15 +37,12 @@ impl Operator {
                     after: Some(described(&after)),
                 };
                 log::write(conn, &actor, entry).await?;
-                Ok(after)
+                Ok::<_, OperatorError>(after)
             })
         })
         .await?;
         self.tenancy.forget_limit_rules().await;
-        match done {
-            Done::Fresh(rule) => Ok(rule),
-            Done::Replayed { .. } => Err(OperatorError::NotFound),
-        }
+        Ok(rule)
     }
 
     /// Takes a limit rule away: what was configured, or a less particular rule, counts again.
@@ -54,7 +50,7 @@ impl Operator {
     /// # Errors
     /// [`OperatorError::NotFound`] when there is no such rule.
     pub async fn remove_limit(&self, actor: Actor, key: RuleKey) -> Result<(), OperatorError> {
-        once::transact(&self.pool, move |conn| {
+        pg::transact(&self.pool, move |conn| {
             Box::pin(async move {
                 let removed = limit_rules::remove_limit_rule(conn, &key).await?;
                 let removed = removed.ok_or(OperatorError::NotFound)?;
@@ -62,7 +58,7 @@ impl Operator {
                 let before = Some(described(&removed));
                 let entry = Entry { verb: "limit.remove", subject: &subject, before, after: None };
                 log::write(conn, &actor, entry).await?;
-                Ok(())
+                Ok::<_, OperatorError>(())
             })
         })
         .await?;

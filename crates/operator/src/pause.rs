@@ -4,9 +4,8 @@ use catalogue::{Catalogue, Intent, IntentKind, NewIntent, Subject, clear_intent,
 use serde_json::{Value, json};
 
 use crate::{
-    Actor, Done, Operator, OperatorError,
+    Actor, Operator, OperatorError,
     log::{self, Entry},
-    once,
 };
 
 /// Unicode scalars of a reason at most.
@@ -52,7 +51,7 @@ impl Operator {
             Actor::Key { user, .. } => user.as_uuid(),
             Actor::CommandLine => Default::default(),
         };
-        let done = once::transact(&self.pool, move |conn| {
+        let intent = pg::transact(&self.pool, move |conn| {
             Box::pin(async move {
                 let new = NewIntent { subject, kind, reason, set_by };
                 let (before, after) = set_intent(conn, &new).await?;
@@ -64,15 +63,12 @@ impl Operator {
                     after: Some(described(&after)),
                 };
                 log::write(conn, &actor, entry).await?;
-                Ok(after)
+                Ok::<_, OperatorError>(after)
             })
         })
         .await?;
         catalogue.forget_intents();
-        match done {
-            Done::Fresh(intent) => Ok(intent),
-            Done::Replayed { .. } => Err(OperatorError::NotFound),
-        }
+        Ok(intent)
     }
 
     /// Lets an account or a model be used again.
@@ -85,14 +81,14 @@ impl Operator {
         catalogue: &Catalogue,
         subject: Subject,
     ) -> Result<(), OperatorError> {
-        once::transact(&self.pool, move |conn| {
+        pg::transact(&self.pool, move |conn| {
             Box::pin(async move {
                 let withdrawn = clear_intent(conn, &subject).await?.ok_or(OperatorError::NotFound)?;
                 let subject = subject.to_string();
                 let before = Some(described(&withdrawn));
                 log::write(conn, &actor, Entry { verb: "resume", subject: &subject, before, after: None })
                     .await?;
-                Ok(())
+                Ok::<_, OperatorError>(())
             })
         })
         .await?;

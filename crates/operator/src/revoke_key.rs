@@ -5,9 +5,8 @@ use serde_json::json;
 use tenancy::KeyInfo;
 
 use crate::{
-    Actor, Done, Operator, OperatorError,
+    Actor, Operator, OperatorError,
     log::{self, Entry},
-    once,
 };
 
 impl Operator {
@@ -16,7 +15,7 @@ impl Operator {
     /// # Errors
     /// [`OperatorError::NotFound`] when there is no such key.
     pub async fn revoke_key(&self, actor: Actor, key: KeyId) -> Result<KeyInfo, OperatorError> {
-        let done = once::transact(&self.pool, move |conn| {
+        pg::transact(&self.pool, move |conn| {
             Box::pin(async move {
                 let info = tenancy::revoke_key(conn, &key).await?.ok_or(OperatorError::NotFound)?;
                 let after = json!({ "revoked_at": info.revoked_at });
@@ -26,11 +25,7 @@ impl Operator {
                 Ok(info)
             })
         })
-        .await?;
-        match done {
-            Done::Fresh(info) => Ok(info),
-            Done::Replayed { .. } => Err(OperatorError::NotFound),
-        }
+        .await
     }
 }
 
@@ -40,7 +35,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        NewKey,
+        Done, NewKey,
         tests::{operator, rows, tenant, user},
     };
 
