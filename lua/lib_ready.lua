@@ -1,25 +1,28 @@
 -- The ready queue of one model, for the scripts that this file is put in front of. KEYS[1] is its prefix and ARGV[1] the
 -- ms that its keys live untouched; every other name is made by appending to the prefix.
 --
---   active                zset  tenants that take part, by virtual time
---   vt                    text  virtual time of the tenant that was served last
+--   active                zset  tenants that take part, by when it is their turn: vt + out
+--   queue                 hash  latest (the latest virtual time at which a tenant was served)
 --   n                     text  tasks that wait (parked ones too, claimed ones not)
 --   timers                zset  what comes back by itself, by instant: t:<tenant> and u:<tenant>:<user> (parked),
 --                               l:<tenant>:<user> (the user's earliest later task)
 --   claimed               zset  tasks that were popped, by the instant at which they come back
 --   ready                 text  the marker: every queued task of the model was added
---   t:<tenant>            hash  vt (virtual time when it last took part), base (of the user served last), w (weight), n
---   t:<tenant>:users      zset  its users that take part, by virtual time
---   u:<tenant>:<user>     hash  vt, more (the database has more than fits here)
+--   t:<tenant>            hash  vt (virtual time: the turns that it used), out (turns of its tasks that are out),
+--                               latest (as above, of its users), w (weight), n
+--   t:<tenant>:users      zset  its users that take part, by vt + out
+--   u:<tenant>:<user>     hash  vt, out, more (the database has more than fits here)
 --   u:<tenant>:<user>:tasks   zset  tasks that may go now, by score: creation less the priority's head start
 --   u:<tenant>:<user>:later   zset  tasks that may not go yet, by instant
 --   service               hash  how long jobs of the model take (see service_learn.lua)
 --   k:<task>              text  tenant user score weight priority created not_before attempt
 --
--- Fairness is start-time fair queueing on two levels. Serving a tenant puts its virtual time forward by UNIT / weight,
--- serving a user of it by UNIT; the lowest goes next. Whoever starts to take part begins at the lowest virtual time
--- among those who do, or at its own if that is later: a rest saves nothing up, and leaving and coming back gains nothing.
--- Only who comes back with a task that was popped in vain begins at its own in any case: that turn is still due.
+-- Fairness is start-time fair queueing on two levels. A turn of a tenant costs UNIT / weight, one of a user UNIT. A popped
+-- task is out, and its turn is out with it; a start makes it a used one, and whoever puts the task back gives it back
+-- whole. The lowest of vt + out goes next. So however many schedulers hold tasks for which they find no room, nobody who
+-- comes meanwhile is measured by turns that were never used.
+-- Whoever begins to take part begins where the others are who do, or at its own virtual time if that is later: a rest
+-- saves nothing up, and leaving and coming back gains nothing. Who has tasks out takes part all the while.
 -- Virtual times are whole numbers and stay exact for 9 * 10^11 turns.
 
 local P = KEYS[1]
@@ -58,70 +61,116 @@ local function is_due_later(member)
   return redis.call('ZSCORE', P .. 'timers', member)
 end
 
+-- Tenant, user, score, weight of a record.
+local function fields(record)
+  local tenant, user, score, weight = string.match(record, '^(%S+) (%S+) (%S+) (%d+)')
+  return tenant, user, score, math.max(1, tonumber(weight or '') or 1)
+end
+
+-- The attempt of a record.
+local function attempt(record)
+  return tonumber(string.match(record, '(%d+)$') or '') or 0
+end
+
+-- What one turn costs a tenant of this weight.
+local function turn_of(weight)
+  return math.ceil(UNIT / weight)
+end
+
 -- Counts waiting tasks of a tenant and of the whole queue.
 local function count(tenant, by)
   redis.call('HINCRBY', tenant_key(tenant), 'n', by)
   redis.call('INCRBY', P .. 'n', by)
 end
 
--- Where one begins whose own virtual time is `own`, when `others` is the lowest of those who take part, or `last` that of the
--- one served last. `due`: with a turn that is still due.
-local function beginning(own, others, last, due)
-  own = tonumber(own or '') or 0
-  if due then
-    return whole(own)
-  end
-  return whole(math.max(own, others or tonumber(last or '') or 0))
+-- The turns that one used, and those of its tasks that are out.
+local function turns(hash)
+  local of = redis.call('HMGET', hash, 'vt', 'out')
+  return tonumber(of[1] or '') or 0, tonumber(of[2] or '') or 0
 end
 
-local function join_tenant(tenant, due)
+-- Lets `member` take part in `zset`. `level` remembers the latest turn there, `hash_of(other)` names the turns of another.
+local function begin(zset, member, hash_of, level)
+  local hash = hash_of(member)
+  local used, out = turns(hash)
+  if out > 0 and redis.call('EXISTS', P .. 'claimed') == 0 then
+    -- Nothing is out: what is left of the count was lost with the keys of those tasks.
+    out = 0
+  end
+  if out == 0 then
+    local latest = tonumber(redis.call('HGET', level, 'latest') or '') or 0
+    local following, at = lowest(zset)
+    if following then
+      -- Where the one is whose turn is next. If it begins late itself, no later than its turn.
+      latest = math.min(at, math.max(turns(hash_of(following)), latest))
+    end
+    used = math.max(used, latest)
+    redis.call('HSET', hash, 'vt', whole(used), 'out', '0')
+  end
+  redis.call('ZADD', zset, whole(used + out), member)
+  touch(zset)
+  touch(hash)
+end
+
+local function join_tenant(tenant)
   local active = P .. 'active'
   if redis.call('ZSCORE', active, tenant) or is_due_later('t:' .. tenant) then
     return
   end
-  if redis.call('EXISTS', tenant_key(tenant) .. ':users') == 0 then
-    return
+  if redis.call('EXISTS', tenant_key(tenant) .. ':users') == 1 then
+    begin(active, tenant, tenant_key, P .. 'queue')
   end
-  local _, others = lowest(active)
-  local own = redis.call('HGET', tenant_key(tenant), 'vt')
-  redis.call('ZADD', active, beginning(own, others, redis.call('GET', P .. 'vt'), due), tenant)
-  touch(active)
-  touch(tenant_key(tenant))
 end
 
 -- Lets a user take part if it has a task that may go, and with it the tenant.
-local function join_user(tenant, user, due)
+local function join_user(tenant, user)
   local users, own_key = tenant_key(tenant) .. ':users', user_key(tenant, user)
   if redis.call('EXISTS', own_key .. ':tasks') == 1 and not redis.call('ZSCORE', users, user)
     and not is_due_later('u:' .. tenant .. ':' .. user) then
-    local _, others = lowest(users)
-    local own, last = redis.call('HGET', own_key, 'vt'), redis.call('HGET', tenant_key(tenant), 'base')
-    redis.call('ZADD', users, beginning(own, others, last, due), user)
-    touch(users)
+    begin(users, user, function(other) return user_key(tenant, other) end, tenant_key(tenant))
   end
-  join_tenant(tenant, due)
+  join_tenant(tenant)
 end
 
 local function leave_tenant(tenant)
-  local at = redis.call('ZSCORE', P .. 'active', tenant)
-  if at then
-    redis.call('HSET', tenant_key(tenant), 'vt', at)
-    touch(tenant_key(tenant))
-    redis.call('ZREM', P .. 'active', tenant)
-  end
+  redis.call('ZREM', P .. 'active', tenant)
 end
 
 local function leave_user(tenant, user)
   local users = tenant_key(tenant) .. ':users'
-  local at = redis.call('ZSCORE', users, user)
-  if at then
-    redis.call('HSET', user_key(tenant, user), 'vt', at)
-    touch(user_key(tenant, user))
-    redis.call('ZREM', users, user)
-  end
+  redis.call('ZREM', users, user)
   if redis.call('EXISTS', users) == 0 then
     leave_tenant(tenant)
   end
+end
+
+-- Ends a turn that was out: it was used, or is given back.
+local function end_turn(zset, member, hash, level, cost, used)
+  local vt, out = turns(hash)
+  out = math.max(0, out - cost)
+  if used then
+    local latest = tonumber(redis.call('HGET', level, 'latest') or '') or 0
+    if vt > latest then
+      redis.call('HSET', level, 'latest', whole(vt))
+    end
+    touch(level)
+    vt = vt + cost
+  elseif redis.call('ZSCORE', zset, member) then
+    redis.call('ZADD', zset, whole(vt + out), member)
+  end
+  redis.call('HSET', hash, 'vt', whole(vt), 'out', whole(out))
+  touch(hash)
+end
+
+-- Ends the claim of a popped task with this record: its turn was used, or is given back. Whether it was claimed.
+local function end_claim(task, record, used)
+  if redis.call('ZREM', P .. 'claimed', task) == 0 then
+    return false
+  end
+  local tenant, user, _, weight = fields(record)
+  end_turn(P .. 'active', tenant, tenant_key(tenant), P .. 'queue', turn_of(weight), used)
+  end_turn(tenant_key(tenant) .. ':users', user, user_key(tenant, user), tenant_key(tenant), UNIT, used)
+  return true
 end
 
 -- Sets the timer of a user's earliest later task.
@@ -167,15 +216,4 @@ local function take_out(task, tenant, user)
     end
   end
   return waited
-end
-
--- Tenant, user, score, weight of a record.
-local function fields(record)
-  local tenant, user, score, weight = string.match(record, '^(%S+) (%S+) (%S+) (%d+)')
-  return tenant, user, score, math.max(1, tonumber(weight or '') or 1)
-end
-
--- The attempt of a record.
-local function attempt(record)
-  return tonumber(string.match(record, '(%d+)$') or '') or 0
 end

@@ -20,7 +20,7 @@ for i = 2, #ARGV, 3 do
   local own = user_key(tenant, user)
   local held = redis.call('GET', P .. 'k:' .. task)
   if held and attempt(held) < attempt(record) then
-    redis.call('ZREM', P .. 'claimed', task)
+    end_claim(task, held, true)
     take_out(task, tenant, user)
     redis.call('DEL', P .. 'k:' .. task)
     held = false
@@ -33,6 +33,8 @@ for i = 2, #ARGV, 3 do
     touch(own .. ':tasks')
     touch(own .. ':later')
     touch(tenant_key(tenant) .. ':users')
+    touch(tenant_key(tenant))
+    touch(own)
     if redis.call('EXISTS', own .. ':later') == 1 then
       set_later_timer(tenant, user)
     end

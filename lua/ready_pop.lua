@@ -56,13 +56,14 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. 'timers', '-inf', whole
 end
 
 for _, task in ipairs(redis.call('ZRANGEBYSCORE', P .. 'claimed', '-inf', whole(now), 'LIMIT', 0, 128)) do
-  redis.call('ZREM', P .. 'claimed', task)
   local record = redis.call('GET', P .. 'k:' .. task)
   if record then
     local tenant, user, score = fields(record)
     place(task, tenant, user, score, 0, now)
     join_user(tenant, user)
+    end_claim(task, record, false)
   end
+  redis.call('ZREM', P .. 'claimed', task)
 end
 
 local popped, refill = {}, {}
@@ -91,10 +92,10 @@ for _ = 1, max * 2 + 64 do
       if record then
         local _, _, _, weight = fields(record)
         redis.call('ZADD', P .. 'claimed', claim_until, task)
-        redis.call('ZADD', P .. 'active', whole(tenant_at + math.ceil(UNIT / weight)), tenant)
+        redis.call('ZADD', P .. 'active', whole(tenant_at + turn_of(weight)), tenant)
         redis.call('ZADD', tenant_key(tenant) .. ':users', whole(user_at + UNIT), user)
-        redis.call('SET', P .. 'vt', whole(tenant_at), 'PX', KEEP)
-        redis.call('HSET', tenant_key(tenant), 'base', whole(user_at))
+        redis.call('HINCRBY', tenant_key(tenant), 'out', turn_of(weight))
+        redis.call('HINCRBY', own, 'out', UNIT)
         popped[#popped + 1] = task
         popped[#popped + 1] = record
       end

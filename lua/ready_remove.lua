@@ -5,12 +5,17 @@
 -- ARGV[2..]    per task: task, tenant, user
 --
 -- Reply        how many were there
+--
+-- Why          A claimed task that goes was started, so its turn is used.
 
 local gone = 0
 for i = 2, #ARGV, 3 do
   local task, tenant, user = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  local was = redis.call('ZREM', P .. 'claimed', task) + take_out(task, tenant, user)
+  local record = redis.call('GET', P .. 'k:' .. task)
+  local claimed = record and end_claim(task, record, true)
+  if take_out(task, tenant, user) == 1 or claimed then
+    gone = gone + 1
+  end
   redis.call('DEL', P .. 'k:' .. task)
-  gone = gone + math.min(1, was)
 end
 return gone

@@ -4,14 +4,12 @@ use super::record::by_model;
 use crate::{Control, ControlError, Park, ReadyTask, Wake, script::Script, ttl::millis};
 
 impl Control {
-    /// Returns popped tasks with their turn, given in the order in which they were popped.
+    /// Returns popped tasks with their turn.
     ///
     /// # Errors
     /// When control cannot be reached; they come back when their claim runs out.
     pub async fn put_back(&self, tasks: &[(ReadyTask, Park)]) -> Result<(), ControlError> {
-        // What was popped last goes back first, so that each turn is given back as it was taken.
-        let undone: Vec<&(ReadyTask, Park)> = tasks.iter().rev().collect();
-        let calls = by_model(&undone, |(task, _)| &task.model).into_iter().map(|(model, tasks)| {
+        let calls = by_model(tasks, |(task, _)| &task.model).into_iter().map(|(model, tasks)| {
             let call = self.ready_call(Script::ReadyPutBack, model);
             tasks.iter().fold(call, |call, (_, (task, park))| {
                 let call = call.arg(task.task.to_string()).arg(task.record());

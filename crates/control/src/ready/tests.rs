@@ -141,6 +141,31 @@ async fn turns_held_by_another_worker_do_not_let_the_flood_run_ahead() {
 }
 
 #[tokio::test]
+async fn a_turn_is_not_lost_however_often_schedulers_take_it_in_vain() {
+    let corner = Corner::new();
+    // Of two whose turn it is, names decide.
+    let mut tenants = [TenantId::generate(), TenantId::generate()];
+    tenants.sort_unstable();
+    let [newcomer, flood] = tenants;
+    add(&corner.control, &tasks(100, flood, UserId::generate())).await;
+    serve(&corner.control, 10).await;
+    let late = task(newcomer, UserId::generate(), 9_999_999);
+    add(&corner.control, std::slice::from_ref(&late)).await;
+    let in_vain = async |control: &Control, count| {
+        let popped = pop(control, count).await;
+        popped.into_iter().map(|task| (task, Park::Head)).collect::<Vec<_>>()
+    };
+    for _ in 0..5 {
+        let one = in_vain(&corner.control, 1).await;
+        assert_eq!(one[0].0, late);
+        let other = in_vain(&corner.other(), 5).await;
+        corner.control.put_back(&one).await.unwrap();
+        corner.other().put_back(&other).await.unwrap();
+    }
+    assert_eq!(serve(&corner.control, 1).await, [late]);
+}
+
+#[tokio::test]
 async fn one_after_the_other_is_no_way_past_a_backlog() {
     let corner = Corner::new();
     let (patient, sly) = (TenantId::generate(), TenantId::generate());
