@@ -22,6 +22,7 @@ use tokio::time::timeout;
 
 use crate::{
     Tenancy,
+    dated::Dated,
     limit_rules::RuleBook,
     rows::parse_scopes,
     secret::Bearer,
@@ -179,7 +180,7 @@ impl Tenancy {
         let remembered = self.caches.credentials.get(&fingerprint).await;
         let is_news = remembered.is_none();
         let verified = match remembered {
-            Some(verified) => verified,
+            Some(verified) => verified.value,
             None => self.verify(fingerprint, bearer).await?,
         };
         if verified.is_over() {
@@ -202,8 +203,8 @@ impl Tenancy {
             return Err(refused.into());
         }
         let load = async { self.load(bearer).await.map(Arc::new) };
-        match self.caches.credentials.try_get_with(fingerprint, load).await {
-            Ok(verified) => Ok(verified),
+        match self.caches.credentials.try_get_with(fingerprint, Dated::ask(load)).await {
+            Ok(verified) => Ok(verified.value),
             Err(error) => match &*error {
                 LoadError::Refused(refused) => {
                     self.caches.refused.insert(fingerprint, *refused).await;
@@ -360,6 +361,52 @@ mod tests {
         })
         .await;
         assert_eq!(refusal(&seed.fresh(&db.pool), &seed.key.text).await, Refused::Revoked);
+    }
+
+    /// C43: whatever each process remembers, and though a look-up that began before comes home after.
+    #[tokio::test]
+    async fn a_revoked_key_is_not_brought_back_by_a_slow_look_up() {
+        const AGE: Duration = Duration::from_secs(2);
+        let db = TestDb::new().await;
+        let seed = Seed::new(&db.pool).await;
+        let config = TenancyConfig { cache_ms: 2_000, ..TenancyConfig::default() };
+        let proxy = testkit::Proxy::before(&db.url).await;
+        let slow = pg::connect(&pg::PgConfig::new(proxy.url(&db.url))).await.unwrap();
+        let [one, two, slow] =
+            [db.pool.clone(), db.pool.clone(), slow].map(|pool| Tenancy::new(pool, config.clone()).unwrap());
+        one.authenticate(&seed.key.text).await.unwrap();
+        two.authenticate(&seed.key.text).await.unwrap();
+        // PostgreSQL has said that the key is good, and the word is on its way.
+        proxy.freeze_after(&[seed.key.id.as_str()]);
+        let looking = tokio::spawn({
+            let (slow, key) = (slow.clone(), seed.key.text.clone());
+            async move { slow.authenticate(&key).await.map(drop) }
+        });
+        proxy.frozen().await;
+        let revoked_at = Instant::now();
+        revoke_key(&mut db.pool.acquire().await.unwrap(), &seed.key.id).await.unwrap().unwrap();
+        tokio::time::sleep(AGE / 2).await;
+        proxy.thaw();
+        looking.await.unwrap().unwrap();
+        // A second look-up at the slow process's, while the others forget.
+        tokio::time::sleep_until((revoked_at + AGE).into()).await;
+        for (name, process) in [("one", &one), ("two", &two), ("slow", &slow)] {
+            assert_eq!(refusal(process, &seed.key.text).await, Refused::Revoked, "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_key_that_is_made_after_it_was_asked_for_in_vain_works_soon() {
+        let db = TestDb::new().await;
+        let seed = Seed::new(&db.pool).await;
+        let run = async |sql: &'static str| sqlx::raw_sql(sql).execute(&db.pool).await.map(drop).unwrap();
+        run("CREATE TABLE later AS SELECT * FROM api_keys; DELETE FROM api_keys").await;
+        assert_eq!(refusal(&seed.tenancy, &seed.key.text).await, Refused::Unknown);
+        run("INSERT INTO api_keys SELECT * FROM later").await;
+        testkit::wait_until("the new key to be known", Duration::from_secs(5), async || {
+            seed.tenancy.authenticate(&seed.key.text).await.is_ok()
+        })
+        .await;
     }
 
     #[tokio::test]

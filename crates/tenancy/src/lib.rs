@@ -12,6 +12,7 @@ mod config;
 mod create_key;
 mod create_tenant;
 mod create_user;
+mod dated;
 pub mod idempotency;
 pub mod limit_rules;
 mod list_tenants;
@@ -35,6 +36,7 @@ pub use config::{ConfigError, RouteLimits, TenancyConfig, Tiers};
 pub use create_key::{CreateKeyError, MintedKey, create_key};
 pub use create_tenant::{CreateTenantError, NewTenant, Payer, Tenant, create_tenant};
 pub use create_user::{CreateUserError, NewUser, User, create_user};
+use dated::Dated;
 use domain::{TenantId, UserId};
 use limit_rules::{LiveRules, ShadowLog};
 pub use list_tenants::{find_tenant, list_tenants};
@@ -64,16 +66,17 @@ pub struct Tenancy {
     caches: Arc<Caches>,
 }
 
-/// What is remembered between requests, each for at most the configured five seconds while PostgreSQL answers.
+/// What is remembered between requests, each for at most the configured five seconds since it was asked for, while
+/// PostgreSQL answers.
 struct Caches {
     /// Who a bearer text speaks for, by the text's SHA-256.
-    credentials: Cache<[u8; 32], Arc<authenticate::Verified>>,
+    credentials: Cache<[u8; 32], Dated<Arc<authenticate::Verified>>>,
     /// Sessions that may outlive an outage of PostgreSQL for a minute.
     vouched: authenticate::Vouched,
     /// Bearer texts that were refused, for a second.
     refused: Cache<[u8; 32], authenticate::Refused>,
     /// Users with their tenant and memberships.
-    profiles: Cache<UserId, Arc<Profile>>,
+    profiles: Cache<UserId, Dated<Arc<Profile>>>,
     /// A tenant's own names for its users.
     external_ids: Cache<(TenantId, String), UserId>,
     /// What operators set over the configured limits.
@@ -93,13 +96,13 @@ impl Tenancy {
         let age = Duration::from_millis(config.cache_ms);
         let tiers = Tiers::new(config)?;
         let caches = Caches {
-            credentials: Cache::builder().max_capacity(100_000).time_to_live(age).build(),
+            credentials: dated::memory(100_000, age),
             vouched: authenticate::Vouched::new(),
             refused: Cache::builder()
                 .max_capacity(10_000)
                 .time_to_live(Duration::from_secs(1).min(age))
                 .build(),
-            profiles: Cache::builder().max_capacity(100_000).time_to_live(age).build(),
+            profiles: dated::memory(100_000, age),
             external_ids: Cache::builder().max_capacity(100_000).time_to_live(age).build(),
             rules: LiveRules::new(pool.clone(), age),
             shadows: ShadowLog::default(),

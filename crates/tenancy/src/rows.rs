@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt::Display, sync::Arc};
 use domain::{AccountId, ProjectId, Scopes, TenantId, TimeZone, UserId, limits::Tier, principal::Role};
 use pg::PgError;
 
-use crate::{Payer, Tenancy, find_tenant, session::Profile};
+use crate::{Payer, Tenancy, dated::Dated, find_tenant, session::Profile};
 
 /// The scopes of a key or token.
 pub(crate) fn parse_scopes(
@@ -69,7 +69,7 @@ impl Tenancy {
     /// The user with tenant and memberships, as of at most five seconds ago.
     pub(crate) async fn profile(&self, user: UserId) -> Result<Option<Arc<Profile>>, Arc<PgError>> {
         if let Some(profile) = self.caches.profiles.get(&user).await {
-            return Ok(Some(profile));
+            return Ok(Some(profile.value));
         }
         // An absent user is not remembered: the error of `try_get_with` carries it past the cache.
         let load = async {
@@ -79,8 +79,8 @@ impl Tenancy {
                 Err(error) => Err(Some(Arc::new(error))),
             }
         };
-        match self.caches.profiles.try_get_with(user, load).await {
-            Ok(profile) => Ok(Some(profile)),
+        match self.caches.profiles.try_get_with(user, Dated::ask(load)).await {
+            Ok(profile) => Ok(Some(profile.value)),
             Err(error) => match &*error {
                 None => Ok(None),
                 Some(error) => Err(Arc::clone(error)),

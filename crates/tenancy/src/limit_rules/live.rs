@@ -8,13 +8,14 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use moka::future::Cache;
 use pg::{PgError, PgPool};
 
 use super::{RuleBook, rows};
+use crate::dated::{self, Dated};
 
 /// The rules of this process. Cheap to clone.
 #[derive(Clone)]
@@ -22,36 +23,29 @@ pub(crate) struct LiveRules(Arc<Shared>);
 
 struct Shared {
     pool: PgPool,
-    known: Cache<(), Known>,
+    known: Cache<(), Dated<Arc<RuleBook>>>,
     /// From this age on they are read again behind the callers' backs.
     age_soft: Duration,
     reading: AtomicBool,
 }
 
-#[derive(Clone)]
-struct Known {
-    book: Arc<RuleBook>,
-    /// When they were asked for.
-    since: Instant,
-}
-
 impl LiveRules {
     pub(crate) fn new(pool: PgPool, age_max: Duration) -> Self {
-        let known = Cache::builder().max_capacity(1).time_to_live(age_max).build();
+        let known = dated::memory(1, age_max);
         Self(Arc::new(Shared { pool, known, age_soft: age_max / 2, reading: AtomicBool::new(false) }))
     }
 
     /// Every rule.
     pub(crate) async fn get(&self) -> Result<Arc<RuleBook>, Arc<PgError>> {
         if let Some(known) = self.0.known.get(&()).await {
-            if known.since.elapsed() >= self.0.age_soft && !self.0.reading.swap(true, Ordering::AcqRel) {
+            if known.asked_at.elapsed() >= self.0.age_soft && !self.0.reading.swap(true, Ordering::AcqRel) {
                 let rules = self.clone();
                 tokio::spawn(async move { rules.read_ahead().await });
             }
-            return Ok(known.book);
+            return Ok(known.value);
         }
-        let known = self.0.known.try_get_with((), self.read()).await?;
-        Ok(known.book)
+        let known = self.0.known.try_get_with((), Dated::ask(self.read())).await?;
+        Ok(known.value)
     }
 
     /// Drops what is known: called after the commit of a change, so that this process sees it at once.
@@ -60,7 +54,7 @@ impl LiveRules {
     }
 
     async fn read_ahead(&self) {
-        match self.read().await {
+        match Dated::ask(self.read()).await {
             Ok(known) => self.0.known.insert((), known).await,
             // Whoever comes after their time is told.
             Err(error) => tracing::debug!(%error, "the limit rules could not be read ahead of time"),
@@ -68,10 +62,9 @@ impl LiveRules {
         self.0.reading.store(false, Ordering::Release);
     }
 
-    async fn read(&self) -> Result<Known, PgError> {
-        let since = Instant::now();
+    async fn read(&self) -> Result<Arc<RuleBook>, PgError> {
         let mut conn = self.0.pool.acquire().await.map_err(PgError::from)?;
         let rules = rows::all_limit_rules(&mut conn).await?;
-        Ok(Known { book: Arc::new(RuleBook::new(rules)), since })
+        Ok(Arc::new(RuleBook::new(rules)))
     }
 }
