@@ -143,6 +143,20 @@ impl Plan {
                 slots: 1_024,
                 demands: Demands { all_succeed: true, first_try_accepted: true },
             },
+            Scenario::FiftyPlaces => Self {
+                tasks: tasks(&mut rng, settings.tasks, span, false),
+                acts: vec![
+                    (span / 6, Act::Kill { process: 0, down: Duration::from_secs(2) }),
+                    (span * 2 / 6, Act::FlushRedis),
+                    (
+                        span * 3 / 6,
+                        Act::Kill { process: settings.processes.len() - 1, down: Duration::from_secs(2) },
+                    ),
+                    (span * 4 / 6, Act::LoseRedis { down: Duration::from_secs(1) }),
+                ],
+                slots: 50,
+                demands: Demands { all_succeed: true, first_try_accepted: false },
+            },
         }
     }
 

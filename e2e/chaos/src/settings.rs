@@ -18,6 +18,9 @@ pub enum Scenario {
     KafkaOutage,
     /// The same with a broker that only stops answering.
     KafkaFreeze,
+    /// A provider with fifty places and processes with every role. Two of them are killed, Redis is emptied and later
+    /// comes back empty from a kill: never more than fifty jobs at once, and all tasks succeed.
+    FiftyPlaces,
 }
 
 /// How a run goes.
