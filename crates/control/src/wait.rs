@@ -63,6 +63,16 @@ impl Control {
         Ok((found.pop().flatten(), model))
     }
 
+    /// What keeps a whole model waiting, if something does.
+    ///
+    /// # Errors
+    /// When the cache cannot be reached.
+    pub async fn model_wait(&self, model: &ModelName) -> Result<Option<String>, ControlError> {
+        let call = command("GET").arg(self.keys().model_wait(model));
+        let mut found: Vec<Option<String>> = self.0.cache.calls_as(vec![call]).await?;
+        Ok(found.pop().flatten())
+    }
+
     /// The notes, `None` where there is none.
     ///
     /// # Errors

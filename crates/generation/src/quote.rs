@@ -164,14 +164,19 @@ impl Generation {
         }
     }
 
-    /// Whether a task of this model would be sent at once: nobody paused it, and nobody waits for it.
+    /// Whether a task of this model would be sent at once: nobody paused it, nobody waits for it, and schedulers do not
+    /// say that everybody would have to.
     async fn model_is_open(&self, model: &domain::model::Model) -> bool {
         let intents = self.shared.catalogue.intents().await;
         if intents.map_or(true, |intents| intents.stop(model)) {
             return false;
         }
-        let depths = self.shared.control.queue_depths(std::slice::from_ref(&model.name)).await;
+        let (depths, wait) = tokio::join!(
+            self.shared.control.queue_depths(std::slice::from_ref(&model.name)),
+            self.shared.control.model_wait(&model.name),
+        );
         depths.is_ok_and(|depths| depths.iter().all(|depth| *depth == 0))
+            && wait.is_ok_and(|wait| wait.is_none())
     }
 }
 
@@ -280,6 +285,19 @@ mod tests {
             set_by: uuid::Uuid::nil(),
         };
         catalogue::set_intent(&mut world.db.pool.acquire().await.unwrap(), &intent).await.unwrap();
+        let quote = process.generation.quote(&ada, process.request("a cat", 1)).await.unwrap();
+        assert_eq!((quote.decision, quote.problem), (Decision::Queues, None));
+    }
+
+    #[tokio::test]
+    async fn a_model_that_schedulers_find_no_room_for_queues() {
+        let world = World::new().await;
+        let (process, ada) = (world.process().await, world.user(100).await);
+        let quote = process.generation.quote(&ada, process.request("a cat", 1)).await.unwrap();
+        assert_eq!(quote.decision, Decision::StartsNow);
+        let model = process.request("a cat", 1).model.name.clone();
+        let full = control::ModelWait { model, lasts: Duration::from_secs(9), json: "{}".to_owned() };
+        process.generation.shared.control.set_waits(&[], Some(full)).await.unwrap();
         let quote = process.generation.quote(&ada, process.request("a cat", 1)).await.unwrap();
         assert_eq!((quote.decision, quote.problem), (Decision::Queues, None));
     }

@@ -24,11 +24,14 @@ use std::{
     time::Duration,
 };
 
-use control::{ModelWait, Park, QueuedUser, ReadyTask, Trips, WaitNote};
-use domain::{model::Model, wait::Wait};
-use tokio::{sync::Semaphore, time::Instant};
+use control::{ModelWait, Park, Popped, QueuedUser, ReadyTask, Trips, WaitNote};
+use domain::{TaskId, model::Model, wait::Wait};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 
-use self::ways::{Way, Wheel};
+use self::ways::{Way, Ways, Wheel};
 use crate::{
     loops::{Next, PassError},
     worker::Worker,
@@ -76,6 +79,12 @@ struct News {
     failed: Option<PassError>,
     /// Users whose heads ran low and were not refilled yet. The queue tells it once, so a refill that failed is owed.
     owed: HashSet<QueuedUser>,
+}
+
+/// How many tasks a pass pops at most, and in how many trips their slots are taken.
+struct Appetite {
+    most: usize,
+    trips: Trips,
 }
 
 /// A popped task that does not start now.
@@ -135,68 +144,110 @@ impl Pump {
         let turn = self.turns.clone().acquire_many_owned(turns).await?;
         // Asked now and not before the waiting: what is popped goes where operators leave it open at this moment.
         let intents = worker.catalogue.intents().await?;
-        let ways = ways::open_ways(worker, &self.model, &intents)?;
-        if ways.is_empty() {
-            return Ok(Next::In(WHILE_PAUSED));
-        }
+        let ways = match ways::open_ways(worker, &self.model, &intents)? {
+            Ways::Open(ways) => ways,
+            Ways::Paused => return Ok(Next::In(WHILE_PAUSED)),
+            Ways::Spent(wait) => {
+                self.note_waits(worker, &[], self.model_wait(&wait, WHILE_PAUSED)).await;
+                return Ok(Next::In(WHILE_PAUSED));
+            }
+        };
         let bell = worker.bell(&self.model.name);
         bell.wait_for_room();
-        if let Some((rest_until, releases)) = self.news().rest.take()
-            && releases == bell.releases()
-        {
-            let rest = rest_until.saturating_duration_since(Instant::now());
-            if !rest.is_zero() {
-                // Whatever rings ends it: a release, or something new.
-                return Ok(Next::In(rest));
-            }
+        if let Some(rest) = self.rest(bell.releases()) {
+            // Whatever rings ends it: a release, or something new.
+            return Ok(Next::In(rest));
         }
         let releases = bell.releases();
-        let owned = worker.holdings.len() + self.under_way.load(Ordering::SeqCst);
-        let room =
-            worker.config.worker_attempts_max.saturating_sub(owned).min(worker.places.available_permits());
-        let max = worker.config.dispatch_batch_max;
-        let wanted = self.want.load(Ordering::Relaxed);
-        let want = wanted.min(room).min(worker.effort.starts(max));
-        // It falls when something finds no room.
-        let trips = if wanted < max { Trips::Two } else { Trips::One };
-        if want == 0 {
+        let appetite = self.appetite(worker);
+        if appetite.most == 0 {
             // The next place that is freed rings.
             return Ok(Next::Timer);
         }
-        let max_now = u32::try_from(want).unwrap_or(u32::MAX);
-        let number = self.pops.load(Ordering::Relaxed);
-        let popped = worker.control.pop_ready(&self.model.name, max_now, &worker.id, number).await?;
-        self.pops.store(number + 1, Ordering::Relaxed);
-        if !popped.marked {
-            worker.fill.notify_one();
-        }
+        let popped = self.pop(worker, appetite.most).await?;
         let count = popped.tasks.len();
         let out = popped.tasks.iter().map(|task| task.task).collect();
-        self.want.store(if count >= want { want.saturating_mul(2).min(max) } else { max }, Ordering::Relaxed);
         if count > 0 {
-            self.under_way.fetch_add(count, Ordering::SeqCst);
-            // In a task of its own, so that a shutdown in the middle leaves no claimed task without a driver.
-            let (pump, worker) = (self.clone(), worker.clone());
-            worker.clone().drivers.spawn(async move {
-                let _turn = turn;
-                let count = popped.tasks.len();
-                pump.dispatch(&worker, popped.tasks, &ways, trips, releases).await;
-                pump.under_way.fetch_sub(count, Ordering::SeqCst);
-            });
+            self.set_going(worker, popped.tasks, ways, appetite.trips, releases, turn);
         }
-        let owed: Vec<QueuedUser> = {
-            let mut news = self.news();
-            news.owed.extend(popped.refill);
-            news.owed.iter().cloned().collect()
-        };
-        worker.refill(&self.model.name, &owed, &out).await?;
-        self.news().owed.clear();
-        if count < want {
+        self.refill(worker, popped.refill, &out).await?;
+        if count < appetite.most {
             // Nothing is left that needs room; what is under way and finds none rings by itself.
             bell.found_room();
             return Ok(popped.next_due_ms.map_or(Next::Timer, |ms| Next::In(Duration::from_millis(ms))));
         }
         Ok(Next::In(Duration::ZERO))
+    }
+
+    /// For how long nothing is popped, because there was no room and there were only these releases since.
+    fn rest(&self, releases: u64) -> Option<Duration> {
+        let (until, since) = self.news().rest.take()?;
+        let left = until.saturating_duration_since(Instant::now());
+        (since == releases && !left.is_zero()).then_some(left)
+    }
+
+    /// How much there is likely room for.
+    fn appetite(&self, worker: &Worker) -> Appetite {
+        let owned = worker.holdings.len() + self.under_way.load(Ordering::SeqCst);
+        let room =
+            worker.config.worker_attempts_max.saturating_sub(owned).min(worker.places.available_permits());
+        let max = worker.config.dispatch_batch_max;
+        let want = self.want.load(Ordering::Relaxed);
+        // It falls when something finds no room.
+        let trips = if want < max { Trips::Two } else { Trips::One };
+        Appetite { most: want.min(room).min(worker.effort.starts(max)), trips }
+    }
+
+    async fn pop(&self, worker: &Worker, most: usize) -> Result<Popped, PassError> {
+        let number = self.pops.load(Ordering::Relaxed);
+        let max = u32::try_from(most).unwrap_or(u32::MAX);
+        let popped = worker.control.pop_ready(&self.model.name, max, &worker.id, number).await?;
+        self.pops.store(number + 1, Ordering::Relaxed);
+        if !popped.marked {
+            worker.fill.notify_one();
+        }
+        let max = worker.config.dispatch_batch_max;
+        let next = if popped.tasks.len() >= most { most.saturating_mul(2).min(max) } else { max };
+        self.want.store(next, Ordering::Relaxed);
+        Ok(popped)
+    }
+
+    /// Dispatches a batch in a task of its own, so that a shutdown in the middle leaves no claimed task without a driver.
+    fn set_going(
+        self: &Arc<Self>,
+        worker: &Arc<Worker>,
+        tasks: Vec<ReadyTask>,
+        ways: Vec<Arc<Way>>,
+        trips: Trips,
+        releases: u64,
+        turn: OwnedSemaphorePermit,
+    ) {
+        let count = tasks.len();
+        self.under_way.fetch_add(count, Ordering::SeqCst);
+        let (pump, going) = (self.clone(), worker.clone());
+        worker.drivers.spawn(async move {
+            pump.dispatch(&going, tasks, &ways, trips, releases).await;
+            pump.under_way.fetch_sub(count, Ordering::SeqCst);
+            drop(turn);
+        });
+    }
+
+    /// Fetches the next tasks of users whose heads run low, those of earlier passes included whose refill failed. `out` are
+    /// on their way already.
+    async fn refill(
+        &self,
+        worker: &Worker,
+        low: Vec<QueuedUser>,
+        out: &HashSet<TaskId>,
+    ) -> Result<(), PassError> {
+        let owed: Vec<QueuedUser> = {
+            let mut news = self.news();
+            news.owed.extend(low);
+            news.owed.iter().cloned().collect()
+        };
+        worker.refill(&self.model.name, &owed, out).await?;
+        self.news().owed.clear();
+        Ok(())
     }
 
     /// Takes slots for the tasks, claims those that got them and starts them. Puts back the others, and tells the next
@@ -213,7 +264,7 @@ impl Pump {
     ) {
         let popped = tasks.clone();
         let result = self.try_dispatch(worker, tasks, ways, trips).await;
-        let mut put_back = match result {
+        let put_back = match result {
             Ok(put_back) => put_back,
             Err(error) => {
                 return_soon(worker, popped);
@@ -226,8 +277,6 @@ impl Pump {
         }
         self.want.store((popped.len() - put_back.len()).max(1), Ordering::Relaxed);
         let rest = put_back.iter().filter_map(|back| back.why.rest).max();
-        // In the order of their turn, in which they have to go back.
-        put_back.sort_by_cached_key(|back| popped.iter().position(|task| task.task == back.task.task));
         let returned = self.return_tasks(worker, put_back).await;
         {
             let mut news = self.news();
@@ -252,17 +301,25 @@ impl Pump {
         Ok(taken.put_back)
     }
 
-    /// What keeps the others of the model waiting too, if this refusal does.
-    fn model_wait(&self, why: &Refusal) -> Option<ModelWait> {
-        let json = serde_json::to_string(why.wait.as_ref()?).ok()?;
-        Some(ModelWait { model: self.model.name.clone(), lasts: why.rest?, json })
+    /// What keeps all tasks of the model waiting, and for how long at least.
+    fn model_wait(&self, wait: &Wait, lasts: Duration) -> Option<ModelWait> {
+        let json = serde_json::to_string(wait).ok()?;
+        Some(ModelWait { model: self.model.name.clone(), lasts, json })
+    }
+
+    /// Tells their owners why tasks wait.
+    async fn note_waits(&self, worker: &Worker, notes: &[WaitNote], of_model: Option<ModelWait>) {
+        if let Err(error) = worker.control.set_waits(notes, of_model).await {
+            tracing::debug!(%error, "why tasks wait was not noted");
+        }
     }
 
     async fn return_tasks(&self, worker: &Worker, put_back: Vec<PutBack>) -> Result<(), PassError> {
         if put_back.is_empty() {
             return Ok(());
         }
-        let of_model = put_back.iter().find_map(|back| self.model_wait(&back.why));
+        let of_all = put_back.iter().find_map(|back| back.why.wait.as_ref().zip(back.why.rest));
+        let of_model = of_all.and_then(|(wait, rest)| self.model_wait(wait, rest));
         let notes: Vec<_> = put_back
             .iter()
             .filter_map(|back| {
@@ -270,11 +327,11 @@ impl Pump {
                 Some(WaitNote { task: back.task.task, json })
             })
             .collect();
-        if let Err(error) = worker.control.set_waits(&notes, of_model).await {
-            tracing::debug!(%error, "why tasks wait was not noted");
-        }
         let tasks: Vec<_> = put_back.into_iter().map(|back| (back.task, back.why.park)).collect();
-        worker.control.put_back(&tasks).await?;
+        // At once: as long as they are out, others pass them.
+        let (returned, ()) =
+            tokio::join!(worker.control.put_back(&tasks), self.note_waits(worker, &notes, of_model));
+        returned?;
         Ok(())
     }
 }

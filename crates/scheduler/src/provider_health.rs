@@ -11,7 +11,7 @@ use std::{
 };
 
 use control::{DispatchPause, Noted, Sign};
-use domain::{FailureClass, ProviderAccountId, retry::Backoff};
+use domain::{FailureClass, ProviderAccountId, retry::Backoff, wait::Wait};
 use provider_adapter::{NotSent, SubmitOutcome};
 use tokio::time::Instant;
 
@@ -77,8 +77,9 @@ struct Known {
     /// Whether something is wrong that an answer would put right.
     uneasy: bool,
     told_at: Option<Instant>,
-    /// Until when the account was given all the jobs that it may be given in a day.
-    spent_until: Option<Instant>,
+    /// Until when the account is known to have been given all the jobs that it may be given in a day, and what that
+    /// makes its tasks wait for.
+    spent: Option<(Instant, Wait)>,
 }
 
 impl ProviderHealth {
@@ -100,23 +101,16 @@ impl ProviderHealth {
         Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
     }
 
-    /// Notes that an account was given all the jobs of this day.
-    pub(crate) fn is_spent(&self, account: &ProviderAccountId, for_so_long: Duration) {
-        self.all().entry(account.clone()).or_default().spent_until = Some(Instant::now() + for_so_long);
+    /// Notes that an account was given all the jobs of this day, to be believed for so long.
+    pub(crate) fn is_spent(&self, account: &ProviderAccountId, for_so_long: Duration, wait: Wait) {
+        let until = Instant::now() + for_so_long;
+        self.all().entry(account.clone()).or_default().spent = Some((until, wait));
     }
 
-    /// Whether the account was given all the jobs of this day, as far as is known.
-    pub(crate) fn spent(&self, account: &ProviderAccountId) -> bool {
-        let until = self.all().get(account).and_then(|known| known.spent_until);
-        until.is_some_and(|until| Instant::now() < until)
-    }
-
-    /// How long until the first of the shut accounts may be open.
-    pub(crate) fn first_to_open(&self) -> Option<Duration> {
-        let now = Instant::now();
-        let all = self.all();
-        let left = all.values().filter_map(|known| Some(known.shut_until?.saturating_duration_since(now)));
-        left.filter(|left| !left.is_zero()).min()
+    /// What tasks of the account wait for, if it was given all the jobs of this day as far as is known.
+    pub(crate) fn spent(&self, account: &ProviderAccountId) -> Option<Wait> {
+        let (until, wait) = self.all().get(account)?.spent.clone()?;
+        (Instant::now() < until).then_some(wait)
     }
 
     /// Whether the shared breaker has to hear of this sign: of every trouble, and of wellness that is news.
@@ -234,13 +228,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_local_copy_keeps_its_distance_until_the_pause_is_over() {
         let health = ProviderHealth::default();
-        assert_eq!((health.shut_for(&account()), health.first_to_open()), (None, None));
+        assert_eq!(health.shut_for(&account()), None);
         health.is_shut(&account(), Duration::from_secs(4));
         tokio::time::advance(Duration::from_secs(3)).await;
         assert_eq!(health.shut_for(&account()), Some(Duration::from_secs(1)));
-        assert_eq!(health.first_to_open(), Some(Duration::from_secs(1)));
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!((health.shut_for(&account()), health.first_to_open()), (None, None));
+        assert_eq!(health.shut_for(&account()), None);
     }
 
     #[tokio::test(start_paused = true)]

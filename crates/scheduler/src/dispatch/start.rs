@@ -139,11 +139,14 @@ async fn no_room(worker: &Worker, way: &Way, days: &mut Days) -> Refusal {
         Some(JobsToday { jobs, until, read_at }) if jobs >= u64::from(limit) => {
             // Jobs that were refused do not count, so there may be room again before the day is over.
             let left = (until - read_at).to_std().unwrap_or_default().min(SPENT_FOR_MAX);
-            worker.health.is_spent(account, left);
             let detail =
                 WaitDetail { used: u32::try_from(jobs).ok(), limit: Some(limit), until: Some(until) };
             // No rest: the next pass goes by another account, if there is one.
-            plain(WaitReason::ProviderRate, detail, None)
+            let why = plain(WaitReason::ProviderRate, detail, None);
+            if let Some(wait) = why.wait.clone() {
+                worker.health.is_spent(account, left, wait);
+            }
+            why
         }
         _ => full,
     }

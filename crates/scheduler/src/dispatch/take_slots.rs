@@ -43,7 +43,7 @@ pub(super) struct Wish {
     tier: Option<Arc<Tier>>,
     /// Those still to be tried, the next one first.
     ways: VecDeque<Arc<Way>>,
-    /// Why those before did not take it, or rather the one of them that may take it soonest.
+    /// Why others do not take it, or rather the one of them that may take it soonest.
     refused: Option<Refusal>,
 }
 
@@ -70,8 +70,12 @@ pub(super) async fn wishes(
     let mut wishes = Vec::with_capacity(tasks.len());
     for task in tasks {
         let tier = worker.tenancy.tier_of(task.user).await?;
-        let ways = wheel.turn(ways, |account| worker.health.shut_for(account).is_some());
-        wishes.push(Wish { task, tier, ways, refused: None });
+        let open = wheel.turn(ways, |account| worker.health.shut_for(account).is_some());
+        let refused = open.is_empty().then(|| {
+            let shut_for = ways.iter().filter_map(|way| worker.health.shut_for(&way.account.id)).min();
+            later(worker, WaitReason::BreakerOpen, shut_for.unwrap_or(WHILE_SHUT))
+        });
+        wishes.push(Wish { task, tier, ways: open, refused });
     }
     Ok(wishes)
 }
@@ -116,15 +120,15 @@ impl Wish {
 pub(super) async fn take(worker: &Worker, wishes: Vec<Wish>, trips: Trips) -> Result<Taken, PassError> {
     let mut taken = Taken { acquired: Vec::new(), asked_at: Instant::now(), put_back: Vec::new() };
     let mut open = Vec::with_capacity(wishes.len());
-    for wish in wishes {
-        if wish.tier.is_none() {
+    for mut wish in wishes {
+        if wish.ways.is_empty()
+            && let Some(why) = wish.refused.take()
+        {
+            taken.put_back.push(PutBack { task: wish.task, why });
+        } else if wish.tier.is_none() {
             tracing::error!(task = %wish.task.task, user = %wish.task.user, "a queued task's owner is not known");
             let until_ms = (worker.clock.now() + UNKNOWN_OWNER).timestamp_millis();
             let why = Refusal { park: Park::Task { until_ms }, wait: None, rest: None };
-            taken.put_back.push(PutBack { task: wish.task, why });
-        } else if wish.ways.is_empty() {
-            let shut_for = worker.health.first_to_open().unwrap_or(WHILE_SHUT);
-            let why = later(worker, WaitReason::BreakerOpen, shut_for);
             taken.put_back.push(PutBack { task: wish.task, why });
         } else {
             open.push(wish);

@@ -10,7 +10,7 @@ use std::{
 };
 
 use catalogue::{AccountSpec, Intents};
-use domain::{ModelName, ProviderAccountId, model::Model};
+use domain::{ModelName, ProviderAccountId, model::Model, wait::Wait};
 use provider_adapter::Provider;
 
 use crate::{loops::PassError, worker::Worker};
@@ -23,17 +23,23 @@ pub(super) struct Way {
     weight: i64,
 }
 
-/// The ways that operators leave open and that were not given all their jobs of the day, in the order of the configuration;
-/// none while everything is paused or spent.
+/// Where a model's tasks may go now.
+pub(super) enum Ways {
+    /// To these, in the order of the configuration.
+    Open(Vec<Arc<Way>>),
+    /// Nowhere: operators paused everything.
+    Paused,
+    /// Nowhere: the accounts that operators leave open were given all their jobs of the day. Until the first of them has
+    /// room again, the tasks wait for this.
+    Spent(Wait),
+}
+
+/// The ways that operators leave open and that were not given all their jobs of the day.
 ///
 /// # Errors
 /// When a route leads to an account that nobody serves.
-pub(super) fn open_ways(
-    worker: &Worker,
-    model: &Model,
-    intents: &Intents,
-) -> Result<Vec<Arc<Way>>, PassError> {
-    let way = |route: &domain::model::Route| {
+pub(super) fn open_ways(worker: &Worker, model: &Model, intents: &Intents) -> Result<Ways, PassError> {
+    let way = |route: &domain::model::Route| -> Result<Arc<Way>, PassError> {
         let (account, provider) = worker
             .catalogue
             .account(&route.account)
@@ -42,8 +48,19 @@ pub(super) fn open_ways(
         let provider_model = route.provider_model.clone();
         Ok(Arc::new(Way { account, provider_model, provider, weight: i64::from(route.weight) }))
     };
-    let open = intents.open_routes(model).filter(|route| !worker.health.spent(&route.account));
-    open.map(way).collect()
+    let (mut open, mut spent) = (Vec::new(), Vec::new());
+    for route in intents.open_routes(model) {
+        match worker.health.spent(&route.account) {
+            Some(wait) => spent.push(wait),
+            None => open.push(way(route)?),
+        }
+    }
+    let soonest = spent.into_iter().min_by_key(|wait| wait.detail.until);
+    Ok(match soonest {
+        _ if !open.is_empty() => Ways::Open(open),
+        Some(wait) => Ways::Spent(wait),
+        None => Ways::Paused,
+    })
 }
 
 /// Whose turn it is: smooth weighted round robin. Every turn each account gains its weight, and the one that has most pays

@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use catalogue::{IntentKind, NewIntent, Subject, clear_intent, set_intent};
 use control::AccountBreaker;
-use domain::{ProviderAccountId, TaskStatus};
+use domain::{
+    ProviderAccountId, TaskStatus,
+    wait::{Wait, WaitReason},
+};
 use serde_json::json;
-use testkit::{PrivateRedis, wait_until};
+use testkit::{PrivateRedis, wait_for, wait_until};
 
 use crate::world::{Order, PATIENCE, Setting, World, account_id, quick, second_id};
 
@@ -173,6 +176,13 @@ async fn no_account_is_given_more_jobs_in_a_day_than_it_may_whoever_asks() {
     let today = world.task_state.jobs_today(&account_id()).await.unwrap();
     assert_eq!(today.jobs, 15);
     assert!(today.until > today.read_at);
+    // Also whoever comes later is told what everybody waits for.
+    wait_for("what the others wait for", PATIENCE, || async {
+        let note = world.control.model_wait(&"mock-fast".parse().unwrap()).await.unwrap()?;
+        let wait: Wait = serde_json::from_str(&note).unwrap();
+        (wait.reason == WaitReason::ProviderRate && wait.detail.limit == Some(15)).then_some(())
+    })
+    .await;
 
     // Those that wait go on with what a refused job leaves.
     let refused = "UPDATE task_attempts SET outcome = 'refused' WHERE provider_account_id = 'mock'";
