@@ -8,10 +8,11 @@
 --                               l:<tenant>:<user> (the user's earliest later task)
 --   claimed               zset  tasks that were popped, by the instant at which they come back
 --   ready                 text  the marker: every queued task of the model was added
---   t:<tenant>            hash  vt (virtual time: the turns that it used), out (turns of its tasks that are out),
---                               latest (as above, of its users), w (weight), n
+--   t:<tenant>            hash  vt (virtual time: where it began, and the turns that it used since), out (turns of its tasks
+--                               that are out), until (when the last of their claims runs out), latest (as above, of its
+--                               users), w (weight), n
 --   t:<tenant>:users      zset  its users that take part, by vt + out
---   u:<tenant>:<user>     hash  vt, out, more (the database has more than fits here)
+--   u:<tenant>:<user>     hash  vt, out, until, more (the database has more than fits here)
 --   u:<tenant>:<user>:tasks   zset  tasks that may go now, by score: creation less the priority's head start
 --   u:<tenant>:<user>:later   zset  tasks that may not go yet, by instant
 --   service               hash  how long jobs of the model take (see service_learn.lua)
@@ -22,7 +23,7 @@
 -- whole. The lowest of vt + out goes next. So however many schedulers hold tasks for which they find no room, nobody who
 -- comes meanwhile is measured by turns that were never used.
 -- Whoever begins to take part begins where the others are who do, or at its own virtual time if that is later: a rest
--- saves nothing up, and leaving and coming back gains nothing. Who has tasks out takes part all the while.
+-- saves nothing up, and leaving and coming back gains nothing. Who comes back while tasks of it are out does not begin anew.
 -- Virtual times are whole numbers and stay exact for 9 * 10^11 turns.
 
 local P = KEYS[1]
@@ -30,6 +31,8 @@ local KEEP = ARGV[1]
 local UNIT = 10000
 local HEADS_MAX = 100
 local HEADS_LOW = 50
+-- Long after the last claim ran out, nothing is out any more, whatever the count says.
+local FORGOTTEN_MS = 60000
 
 local function clock_ms()
   local time = redis.call('TIME')
@@ -83,33 +86,33 @@ local function count(tenant, by)
   redis.call('INCRBY', P .. 'n', by)
 end
 
--- The turns that one used, and those of its tasks that are out.
+-- Where one stands, the turns of its tasks that are out, and until when they can be.
 local function turns(hash)
-  local of = redis.call('HMGET', hash, 'vt', 'out')
-  return tonumber(of[1] or '') or 0, tonumber(of[2] or '') or 0
+  local of = redis.call('HMGET', hash, 'vt', 'out', 'until')
+  return tonumber(of[1] or '') or 0, tonumber(of[2] or '') or 0, tonumber(of[3] or '') or 0
 end
 
 -- Lets `member` take part in `zset`. `level` remembers the latest turn there, `hash_of(other)` names the turns of another.
 local function begin(zset, member, hash_of, level)
   local hash = hash_of(member)
-  local used, out = turns(hash)
-  if out > 0 and redis.call('EXISTS', P .. 'claimed') == 0 then
-    -- Nothing is out: what is left of the count was lost with the keys of those tasks.
+  local vt, out, over = turns(hash)
+  if out > 0 and over + FORGOTTEN_MS < clock_ms() then
     out = 0
   end
   if out == 0 then
     local latest = tonumber(redis.call('HGET', level, 'latest') or '') or 0
     local following, at = lowest(zset)
     if following then
-      -- Where the one is whose turn is next. If it begins late itself, no later than its turn.
+      -- Where the next one stands, or the latest turn if that is later, but never after that one's turn.
       latest = math.min(at, math.max(turns(hash_of(following)), latest))
     end
-    used = math.max(used, latest)
-    redis.call('HSET', hash, 'vt', whole(used), 'out', '0')
+    vt = math.max(vt, latest)
+    redis.call('HSET', hash, 'vt', whole(vt), 'out', '0')
   end
-  redis.call('ZADD', zset, whole(used + out), member)
+  redis.call('ZADD', zset, whole(vt + out), member)
   touch(zset)
   touch(hash)
+  touch(level)
 end
 
 local function join_tenant(tenant)
@@ -144,6 +147,18 @@ local function leave_user(tenant, user)
   end
 end
 
+-- Takes a turn: it is out, at the latest until the claim runs out.
+local function take_turn(zset, member, hash, cost, claim_until)
+  redis.call('HINCRBY', hash, 'out', cost)
+  redis.call('HSET', hash, 'until', whole(claim_until))
+  redis.call('ZADD', zset, 'XX', 'INCR', cost, member)
+end
+
+local function take_turns(tenant, user, weight, claim_until)
+  take_turn(P .. 'active', tenant, tenant_key(tenant), turn_of(weight), claim_until)
+  take_turn(tenant_key(tenant) .. ':users', user, user_key(tenant, user), UNIT, claim_until)
+end
+
 -- Ends a turn that was out: it was used, or is given back.
 local function end_turn(zset, member, hash, level, cost, used)
   local vt, out = turns(hash)
@@ -162,14 +177,18 @@ local function end_turn(zset, member, hash, level, cost, used)
   touch(hash)
 end
 
--- Ends the claim of a popped task with this record: its turn was used, or is given back. Whether it was claimed.
+local function end_turns(tenant, user, weight, used)
+  end_turn(P .. 'active', tenant, tenant_key(tenant), P .. 'queue', turn_of(weight), used)
+  end_turn(tenant_key(tenant) .. ':users', user, user_key(tenant, user), tenant_key(tenant), UNIT, used)
+end
+
+-- Ends the claim of a task that was popped with this record: its turn was used, or is given back. Whether it was claimed.
 local function end_claim(task, record, used)
   if redis.call('ZREM', P .. 'claimed', task) == 0 then
     return false
   end
   local tenant, user, _, weight = fields(record)
-  end_turn(P .. 'active', tenant, tenant_key(tenant), P .. 'queue', turn_of(weight), used)
-  end_turn(tenant_key(tenant) .. ':users', user, user_key(tenant, user), tenant_key(tenant), UNIT, used)
+  end_turns(tenant, user, weight, used)
   return true
 end
 

@@ -73,11 +73,11 @@ for _ = 1, max * 2 + 64 do
   if #popped >= max * 2 then
     break
   end
-  local tenant, tenant_at = lowest(P .. 'active')
+  local tenant = lowest(P .. 'active')
   if not tenant then
     break
   end
-  local user, user_at = lowest(tenant_key(tenant) .. ':users')
+  local user = lowest(tenant_key(tenant) .. ':users')
   if not user then
     leave_tenant(tenant)
   else
@@ -92,10 +92,7 @@ for _ = 1, max * 2 + 64 do
       if record then
         local _, _, _, weight = fields(record)
         redis.call('ZADD', P .. 'claimed', claim_until, task)
-        redis.call('ZADD', P .. 'active', whole(tenant_at + turn_of(weight)), tenant)
-        redis.call('ZADD', tenant_key(tenant) .. ':users', whole(user_at + UNIT), user)
-        redis.call('HINCRBY', tenant_key(tenant), 'out', turn_of(weight))
-        redis.call('HINCRBY', own, 'out', UNIT)
+        take_turns(tenant, user, weight, now + tonumber(ARGV[3]))
         popped[#popped + 1] = task
         popped[#popped + 1] = record
       end

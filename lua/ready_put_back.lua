@@ -25,7 +25,7 @@ for i = 2, #ARGV, 4 do
     if how == 'head' then
       join_user(tenant, user)
     end
-    end_claim(task, record, false)
+    end_claim(task, held, false)
     returned = returned + 1
   end
   if how == 'user' then

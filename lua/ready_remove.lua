@@ -2,20 +2,29 @@
 --
 -- KEYS[1]      prefix of the queue (see lib_ready.lua)
 -- ARGV[1]      ms that the queue's keys live untouched
--- ARGV[2..]    per task: task, tenant, user
+-- ARGV[2]      'started' or 'gone'
+-- ARGV[3..]    per task: task, tenant, user
 --
 -- Reply        how many were there
 --
--- Why          A claimed task that goes was started, so its turn is used.
+-- Why          A start uses its turn, also when the claim ran out before: then the turn was given back and is taken once more.
+--              What is gone for another reason (canceled) leaves its turn to others.
 
-local gone = 0
-for i = 2, #ARGV, 3 do
+local started = ARGV[2] == 'started'
+local count_of = 0
+for i = 3, #ARGV, 3 do
   local task, tenant, user = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local record = redis.call('GET', P .. 'k:' .. task)
-  local claimed = record and end_claim(task, record, true)
-  if take_out(task, tenant, user) == 1 or claimed then
-    gone = gone + 1
+  local was = record and end_claim(task, record, started)
+  if not was and take_out(task, tenant, user) == 1 then
+    was = true
+    if started and record then
+      local _, _, _, weight = fields(record)
+      take_turns(tenant, user, weight, clock_ms())
+      end_turns(tenant, user, weight, true)
+    end
   end
   redis.call('DEL', P .. 'k:' .. task)
+  count_of = count_of + (was and 1 or 0)
 end
-return gone
+return count_of

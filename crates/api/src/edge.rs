@@ -39,6 +39,9 @@ const DEGRADED: HeaderName = HeaderName::from_static("aivideo-degraded");
 /// Answers of the API are data, never a page.
 const DATA_ONLY: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
 const REQUEST_ID_LENGTH_MAX: usize = 128;
+/// What is left of a body when it is answered is read and thrown away only as far as it has come already. Beyond this it may
+/// not have, and then the connection ends.
+const LEFT_BYTES_MAX: u64 = 16 << 10;
 
 /// What is known of a request apart from its content. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -158,6 +161,11 @@ fn complete(state: &ApiState, context: &RequestContext, asked: &Asked, response:
         write_problem(&problem, context, state.clock().now(), response);
     }
     finish(state, context, response);
+    let refused = response.status().is_client_error() || response.status().is_server_error();
+    if asked.body_is_long && refused {
+        // Said, so that nobody sends the next request on a connection that ends.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     if let Some(pattern) = &asked.pattern {
         let took = context.arrived().elapsed();
         state.durations().note(pattern.as_str(), &asked.method, response.status(), took);
@@ -172,6 +180,8 @@ struct Asked {
     pattern: Option<MatchedPath>,
     /// The path, where a line of the log may tell of it.
     path: Option<String>,
+    /// Its body may still be on its way when it is refused.
+    body_is_long: bool,
 }
 
 impl Asked {
@@ -181,6 +191,10 @@ impl Asked {
         Self {
             pattern: request.extensions().get::<MatchedPath>().cloned(),
             path: told.then(|| loggable(request.uri().path()).to_owned()),
+            body_is_long: match declared_length(request.headers()) {
+                Some(length) => length > LEFT_BYTES_MAX,
+                None => request.headers().contains_key(header::TRANSFER_ENCODING),
+            },
             method,
         }
     }

@@ -50,12 +50,15 @@ impl Stores {
         pg::check_schema(&pool).await?;
         let control = Control::new(control_config(config))?;
         let task_state = TaskState::new(pool.clone(), control.clone(), config.scheduler.to_task_state());
-        Self::assemble(config, pool, control, task_state)
+        let tenancy = Tenancy::new(pool.clone(), config.tenancy.to_tenancy(&config.tiers))?;
+        let catalogue = Catalogue::new(config.to_catalogue(), pool.clone())?;
+        Self::assemble(config, pool, control, task_state, tenancy, catalogue)
     }
 
     /// The same owners for another event loop of this process, to be called there: with connections and writers of its
     /// own, so that neither loop waits for the other one's turn to read an answer: a connection belongs to the loop that
-    /// opened it. What readers see at once of what was written, and the breakers before Redis, are the same.
+    /// opened it. What readers see at once of what was written, what is remembered of keys, rules and pauses, and the breakers
+    /// before Redis, are the same.
     ///
     /// # Errors
     /// When PostgreSQL cannot be reached.
@@ -65,7 +68,8 @@ impl Stores {
         let pool = pg::connect(&options).await.context("cannot reach PostgreSQL")?;
         let control = self.control.beside(control_config(config))?;
         let task_state = self.task_state.beside(pool.clone(), control.clone());
-        Self::assemble(config, pool, control, task_state)
+        let (tenancy, catalogue) = (self.tenancy.beside(pool.clone()), self.catalogue.beside(pool.clone()));
+        Self::assemble(config, pool, control, task_state, tenancy, catalogue)
     }
 
     fn assemble(
@@ -73,10 +77,11 @@ impl Stores {
         pool: PgPool,
         control: Control,
         task_state: TaskState,
+        tenancy: Tenancy,
+        catalogue: Catalogue,
     ) -> anyhow::Result<Self> {
-        let tenancy = Tenancy::new(pool.clone(), config.tenancy.to_tenancy(&config.tiers))?;
         Ok(Self {
-            catalogue: Catalogue::new(config.to_catalogue(), pool.clone())?,
+            catalogue,
             ledger: Ledger::new(pool.clone()),
             media: media(config, &pool)?,
             bus: bus::connect(&config.queue.url, pool.clone())?,
@@ -146,6 +151,7 @@ pub(crate) mod testing {
     /// Stores that vanish with this value.
     pub(crate) struct TestStores {
         pub(crate) stores: Stores,
+        pub(crate) config: Config,
         pub(crate) db: TestDb,
         _redis: TestRedis,
         _files: tempfile::TempDir,
@@ -162,7 +168,31 @@ pub(crate) mod testing {
             config.storage.url = url::Url::from_directory_path(files.path()).unwrap().into();
             config.secrets.key = Secret::new("q8vY0uJc3mZlT5xWn7RkB2sHd9FpGaE1iVoXtLy4wCg=");
             let stores = Stores::open(&config).await.unwrap();
-            Self { stores, db, _redis: redis, _files: files }
+            Self { stores, config, db, _redis: redis, _files: files }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use catalogue::{IntentKind, NewIntent, set_intent};
+
+    use super::testing::TestStores;
+
+    #[tokio::test]
+    async fn a_pause_holds_at_once_for_every_event_loop_of_the_process() {
+        let test = TestStores::open().await;
+        let beside = test.stores.beside(&test.config).await.unwrap();
+        let known = async || beside.catalogue.intents().await.unwrap().iter().count();
+        assert_eq!(known().await, 0, "and that is remembered");
+        let pause = NewIntent {
+            subject: "model:mock-fast".parse().unwrap(),
+            kind: IntentKind::Pause,
+            reason: "billing".to_owned(),
+            set_by: Default::default(),
+        };
+        set_intent(&mut test.stores.pool.acquire().await.unwrap(), &pause).await.unwrap();
+        test.stores.catalogue.forget_intents();
+        assert_eq!(known().await, 1);
     }
 }

@@ -25,6 +25,7 @@ use pg::{PgError, PgPool};
 /// Models and accounts as configured, and the operators' intents as of at most five seconds ago. Cheap to clone.
 #[derive(Clone)]
 pub struct Catalogue {
+    pool: PgPool,
     shared: Arc<Shared>,
 }
 
@@ -32,7 +33,6 @@ struct Shared {
     models: Vec<Arc<Model>>,
     by_name: BTreeMap<ModelName, Arc<Model>>,
     accounts: BTreeMap<ProviderAccountId, Arc<AccountSpec>>,
-    pool: PgPool,
     /// By how often a change was made here: a look that began before one must not be taken for what came after it.
     intents: Cache<u64, Arc<Intents>>,
     changes: AtomicU64,
@@ -51,7 +51,14 @@ impl Catalogue {
         let age = Duration::from_millis(config.intents_cache_ms);
         let intents = Cache::builder().max_capacity(1).time_to_live(age).build();
         let changes = AtomicU64::new(0);
-        Ok(Self { shared: Arc::new(Shared { models, by_name, accounts, pool, intents, changes }) })
+        Ok(Self { pool, shared: Arc::new(Shared { models, by_name, accounts, intents, changes }) })
+    }
+
+    /// The same with connections of another event loop of this process. What is remembered, and when it is dropped, is the
+    /// same.
+    #[must_use]
+    pub fn beside(&self, pool: PgPool) -> Self {
+        Self { pool, shared: Arc::clone(&self.shared) }
     }
 
     /// The model of this name.
@@ -82,7 +89,7 @@ impl Catalogue {
     /// # Errors
     /// When nothing that fresh is known and PostgreSQL cannot be asked. Whoever submits must then not.
     pub async fn intents(&self) -> Result<Arc<Intents>, Arc<PgError>> {
-        let pool = self.shared.pool.clone();
+        let pool = self.pool.clone();
         self.shared
             .intents
             .try_get_with(self.shared.changes.load(Ordering::SeqCst), async move {

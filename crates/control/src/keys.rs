@@ -16,8 +16,8 @@
 //! | slots | `slot:{a:<account>}:account`, `slot:{a:<account>}:model:<m>`, `slot:{t:<tenant>}:tenant`, `slot:{t:<tenant>}:user:<u>` | zset `<task>.<attempt>` by vouched until |
 //! | readiness | `slot:{tag}:ready` | string |
 //! | lease | `lease:{a:<account>}:task:<id>` | JSON |
-//! | ready queue | `ready:{q:<model>}:…` | see `ready.rs` |
-//! | service times | `ready:{q:<model>}:service` | hash mean, deviation |
+//! | ready queue | `turns:{q:<model>}:…` | see `ready.rs` |
+//! | service times | `turns:{q:<model>}:service` | hash mean, deviation |
 //! | snapshot, absent, progress, wait | `task:snapshot:{<id>}`, `task:notfound:{<id>}`, `task:progress:{<id>}`, `task:wait:{<id>}` | JSON; string; `version:percent`; JSON |
 //! | what a model waits for | `model:wait:{<model>}` | JSON |
 //! | what readers were told | `task:promise:{<id>}` | `from to` in ms since 1970 |
@@ -124,9 +124,10 @@ impl Keys {
         format!("{}lease:{{a:{account}}}:task:{task}", self.prefix)
     }
 
-    /// What every key of one model's ready queue begins with.
+    /// What every key of one model's ready queue begins with. It changes with the meaning of what lies there (it was
+    /// `ready:`): so releases that run beside each other have a queue each, and PostgreSQL decides who starts a task.
     pub(crate) fn ready(&self, model: &ModelName) -> String {
-        format!("{}ready:{{q:{model}}}:", self.prefix)
+        format!("{}turns:{{q:{model}}}:", self.prefix)
     }
 
     /// States that a queue is complete.

@@ -1,4 +1,5 @@
-//! Why a task waits, as its scheduler last saw it: shown to its owner, decides nothing.
+//! Why a task waits, as its scheduler last saw it: shown to its owner, and to whoever asks what would become of a request.
+//! It decides nothing.
 
 use std::time::Duration;
 

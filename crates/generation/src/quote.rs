@@ -164,8 +164,8 @@ impl Generation {
         }
     }
 
-    /// Whether a task of this model would be sent at once: nobody paused it, nobody waits for it, and schedulers do not
-    /// say that everybody would have to.
+    /// Whether a task of this model would be sent at once: nobody paused it, nobody waits for it, and schedulers have not
+    /// said within the last seconds that everybody would have to.
     async fn model_is_open(&self, model: &domain::model::Model) -> bool {
         let intents = self.shared.catalogue.intents().await;
         if intents.map_or(true, |intents| intents.stop(model)) {
@@ -175,8 +175,7 @@ impl Generation {
             self.shared.control.queue_depths(std::slice::from_ref(&model.name)),
             self.shared.control.model_wait(&model.name),
         );
-        depths.is_ok_and(|depths| depths.iter().all(|depth| *depth == 0))
-            && wait.is_ok_and(|wait| wait.is_none())
+        depths.is_ok_and(|depths| depths.iter().all(|depth| *depth == 0)) && !matches!(wait, Ok(Some(_)))
     }
 }
 

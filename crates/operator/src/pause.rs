@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Unicode scalars of a reason at most.
-const REASON_MAX: usize = 500;
+const REASON_CHARS_MAX: usize = 500;
 
 /// What is to be paused.
 #[derive(Debug, Clone)]
@@ -27,8 +27,8 @@ impl Operator {
     /// goes on to its end. Pausing again changes the kind and the reason.
     ///
     /// # Errors
-    /// [`OperatorError::NotFound`] when there is no such account or model; [`OperatorError::Field`] when the reason is empty or
-    /// too long.
+    /// [`OperatorError::NotFound`] when there is no such account or model; [`OperatorError::Field`] when the reason says nothing, is
+    /// too long, or cannot be stored.
     pub async fn pause(
         &self,
         actor: Actor,
@@ -43,10 +43,8 @@ impl Operator {
         if !known {
             return Err(OperatorError::NotFound);
         }
-        if reason.trim().is_empty() || reason.chars().count() > REASON_MAX {
-            let message = format!("must have 1 to {REASON_MAX} characters");
-            return Err(OperatorError::field("reason", "out_of_range", message));
-        }
+        domain::text::check(&reason, REASON_CHARS_MAX)
+            .map_err(|fault| OperatorError::field("reason", "invalid", fault))?;
         let set_by = match &actor {
             Actor::Key { user, .. } => user.as_uuid(),
             Actor::CommandLine => Default::default(),
@@ -162,7 +160,7 @@ mod tests {
             let nobody = operator.pause(Actor::CommandLine, &catalogue, new).await;
             assert!(matches!(nobody, Err(OperatorError::NotFound)), "{nobody:?}");
         }
-        for reason in ["", "  ", &"x".repeat(REASON_MAX + 1)] {
+        for reason in ["", "  ", &"x".repeat(REASON_CHARS_MAX + 1), "a\0b"] {
             let new = pause("account:mock", IntentKind::Pause, reason);
             match operator.pause(Actor::CommandLine, &catalogue, new).await {
                 Err(OperatorError::Field { field, .. }) => assert_eq!(field, "reason"),

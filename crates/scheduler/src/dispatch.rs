@@ -79,6 +79,8 @@ struct News {
     failed: Option<PassError>,
     /// Users whose heads ran low and were not refilled yet. The queue tells it once, so a refill that failed is owed.
     owed: HashSet<QueuedUser>,
+    /// When it was last said what all tasks of the model wait for.
+    told_at: Option<Instant>,
 }
 
 /// How many tasks a pass pops at most, and in how many trips their slots are taken.
@@ -148,7 +150,9 @@ impl Pump {
             Ways::Open(ways) => ways,
             Ways::Paused => return Ok(Next::In(WHILE_PAUSED)),
             Ways::Spent(wait) => {
-                self.note_waits(worker, &[], self.model_wait(&wait, WHILE_PAUSED)).await;
+                if self.has_to_tell() {
+                    self.note_waits(worker, &[], self.model_wait(&wait, WHILE_PAUSED)).await;
+                }
                 return Ok(Next::In(WHILE_PAUSED));
             }
         };
@@ -184,6 +188,16 @@ impl Pump {
         let (until, since) = self.news().rest.take()?;
         let left = until.saturating_duration_since(Instant::now());
         (since == releases && !left.is_zero()).then_some(left)
+    }
+
+    /// Whether it is time to say again what all tasks of the model wait for. New ones wake the pump at any rate.
+    fn has_to_tell(&self) -> bool {
+        let mut news = self.news();
+        let has_to = news.told_at.is_none_or(|told_at| told_at.elapsed() >= WHILE_PAUSED / 2);
+        if has_to {
+            news.told_at = Some(Instant::now());
+        }
+        has_to
     }
 
     /// How much there is likely room for.

@@ -35,7 +35,7 @@ impl Tenancy {
         let user = self.resolve_user(session, user_ref).await?.ok_or(ActError::UnknownUser)?;
         let profile = self.profile(user).await.map_err(ActError::Unavailable)?;
         let profile = profile.filter(|profile| profile.tenant == tenant).ok_or(ActError::UnknownUser)?;
-        let book = self.caches.rules.get().await.map_err(ActError::Unavailable)?;
+        let book = self.rules.get().await.map_err(ActError::Unavailable)?;
         let scopes: Scopes = [Scope::Read, Scope::Write].into_iter().collect();
         let credential = session.principal.credential.clone();
         let mut acting = self.session(&profile, scopes, credential, &session.origins, &book);

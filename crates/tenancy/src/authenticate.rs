@@ -17,12 +17,11 @@ use domain::{Principal, Scopes, UserId, principal::Credential};
 use pg::PgError;
 use sha2::{Digest as _, Sha256};
 
-use moka::future::Cache;
 use tokio::time::timeout;
 
 use crate::{
     Tenancy,
-    dated::Dated,
+    dated::{Dated, Memory},
     limit_rules::RuleBook,
     rows::parse_scopes,
     secret::Bearer,
@@ -72,22 +71,36 @@ impl Verified {
     }
 }
 
+/// What PostgreSQL has vouched for.
+type Outliving = (Arc<Verified>, Arc<Session>);
+
 /// Sessions that PostgreSQL has vouched for, by the SHA-256 of the bearer text, and whether it is away.
 #[derive(Debug)]
 pub(crate) struct Vouched {
-    sessions: Cache<[u8; 32], (Arc<Verified>, Arc<Session>)>,
+    /// None: it has said since that the key or token is over.
+    sessions: Memory<[u8; 32], Option<Outliving>>,
     away: Mutex<Option<Instant>>,
 }
 
 impl Vouched {
     pub(crate) fn new() -> Self {
-        let sessions = Cache::builder().max_capacity(100_000).time_to_live(OUTLIVE_MAX).build();
-        Self { sessions, away: Mutex::default() }
+        Self { sessions: Memory::new(100_000, OUTLIVE_MAX), away: Mutex::default() }
     }
 
     async fn session(&self, fingerprint: &[u8; 32]) -> Option<Arc<Session>> {
-        let (verified, session) = self.sessions.get(fingerprint).await?;
+        let (verified, session) = self.sessions.get(fingerprint).await?.value?;
         (!verified.is_over()).then_some(session)
+    }
+
+    /// Forgets whoever is refused. A key that was good once is kept in mind as one that is over, so that an earlier answer
+    /// which comes home later does not bring it back.
+    async fn refuse(&self, fingerprint: [u8; 32], refused: &AuthError) {
+        match refused {
+            AuthError::Revoked | AuthError::Expired => {
+                self.sessions.learn(fingerprint, Dated { value: None, asked_at: Instant::now() }).await;
+            }
+            AuthError::Unknown | AuthError::Unavailable(_) => self.sessions.forget(&fingerprint).await,
+        }
     }
 
     fn note_away(&self) {
@@ -168,7 +181,7 @@ impl Tenancy {
                 None => Err(AuthError::Unavailable(error)),
             },
             Err(refused) => {
-                vouched.sessions.invalidate(&fingerprint).await;
+                vouched.refuse(fingerprint, &refused).await;
                 Err(refused)
             }
             Ok(session) => Ok(session),
@@ -179,8 +192,8 @@ impl Tenancy {
     async fn ask(&self, fingerprint: [u8; 32], bearer: Bearer) -> Result<Arc<Session>, AuthError> {
         let remembered = self.caches.credentials.get(&fingerprint).await;
         let is_news = remembered.is_none();
-        let verified = match remembered {
-            Some(verified) => verified.value,
+        let Dated { value: verified, asked_at } = match remembered {
+            Some(verified) => verified,
             None => self.verify(fingerprint, bearer).await?,
         };
         if verified.is_over() {
@@ -188,23 +201,24 @@ impl Tenancy {
         }
         let profile =
             self.profile(verified.user).await.map_err(AuthError::Unavailable)?.ok_or(AuthError::Unknown)?;
-        let book = self.caches.rules.get().await.map_err(AuthError::Unavailable)?;
+        let book = self.rules.get().await.map_err(AuthError::Unavailable)?;
         let (credential, origins) = (verified.credential.clone(), &verified.origins);
         let session = Arc::new(self.session(&profile, verified.scopes, credential, origins, &book));
         if is_news {
             let outliving = Arc::new(Session { unchecked: true, ..Session::clone(&session) });
-            self.caches.vouched.sessions.insert(fingerprint, (verified, outliving)).await;
+            let vouched = Dated { value: Some((verified, outliving)), asked_at };
+            self.caches.vouched.sessions.learn(fingerprint, vouched).await;
         }
         Ok(session)
     }
 
-    async fn verify(&self, fingerprint: [u8; 32], bearer: Bearer) -> Result<Arc<Verified>, AuthError> {
+    async fn verify(&self, fingerprint: [u8; 32], bearer: Bearer) -> Result<Dated<Arc<Verified>>, AuthError> {
         if let Some(refused) = self.caches.refused.get(&fingerprint).await {
             return Err(refused.into());
         }
-        let load = async { self.load(bearer).await.map(Arc::new) };
-        match self.caches.credentials.try_get_with(fingerprint, Dated::ask(load)).await {
-            Ok(verified) => Ok(verified.value),
+        let load = async || self.load(&bearer).await.map(Arc::new);
+        match self.caches.credentials.get_or_read(&fingerprint, load).await {
+            Ok(verified) => Ok(verified),
             Err(error) => match &*error {
                 LoadError::Refused(refused) => {
                     self.caches.refused.insert(fingerprint, *refused).await;
@@ -215,7 +229,7 @@ impl Tenancy {
         }
     }
 
-    async fn load(&self, bearer: Bearer) -> Result<Verified, LoadError> {
+    async fn load(&self, bearer: &Bearer) -> Result<Verified, LoadError> {
         // However many unknown keys are tried, they never take every connection.
         let turn = tokio::time::timeout(TURN_LIMIT, self.caches.gate.acquire()).await;
         let Ok(Ok(_turn)) = turn else { return Err(sqlx::Error::PoolTimedOut.into()) };
@@ -234,8 +248,8 @@ impl Tenancy {
                     return Err(LoadError::Refused(Refused::Revoked));
                 }
                 Ok(Verified {
-                    scopes: parse_scopes("api_keys", &id, &row.scopes)?,
-                    credential: Credential::Key(id),
+                    scopes: parse_scopes("api_keys", id, &row.scopes)?,
+                    credential: Credential::Key(id.clone()),
                     user: UserId::from_uuid(row.user_id),
                     origins: Arc::default(),
                     valid_until: None,
@@ -260,8 +274,8 @@ impl Tenancy {
                 let left = u64::try_from(row.left_ms).ok().filter(|left| *left > 0);
                 let left = left.ok_or(LoadError::Refused(Refused::Expired))?;
                 Ok(Verified {
-                    scopes: parse_scopes("browser_tokens", &id, &row.scopes)?,
-                    credential: Credential::BrowserToken(id),
+                    scopes: parse_scopes("browser_tokens", id, &row.scopes)?,
+                    credential: Credential::BrowserToken(*id),
                     user: UserId::from_uuid(row.user_id),
                     origins: row.origins.into(),
                     valid_until: Some(asked_at + Duration::from_millis(left)),
@@ -420,10 +434,7 @@ mod tests {
         let other = seed.key_with(&db.pool, seed.user, &[Scope::Read]).await;
         let known = async || behind.authenticate(&seed.key.text).await;
         assert!(!known().await.unwrap().unchecked);
-        let forgotten = async || {
-            behind.caches.credentials.run_pending_tasks().await;
-            behind.caches.credentials.entry_count() == 0
-        };
+        let forgotten = async || behind.caches.credentials.is_empty().await;
 
         // It does not answer.
         proxy.freeze();

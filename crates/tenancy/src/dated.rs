@@ -2,9 +2,14 @@
 //!
 //! An answer is as old as its question. A read that began before a key was revoked may come home long after, and be written
 //! down when everybody else has forgotten the key; counted from then, the key would live on for as long as any memory does.
-//! So what is remembered here is forgotten by the age of the question.
+//! So what is remembered here is forgotten by the age of the question, and whoever asks is told nothing that was older than
+//! that when they came. Where PostgreSQL takes longer than that to answer, nothing is remembered.
 
-use std::time::{Duration, Instant};
+use std::{
+    hash::Hash,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use moka::{Expiry, future::Cache};
 
@@ -23,13 +28,66 @@ impl<T> Dated<T> {
     }
 }
 
-/// A memory that holds at most so many values, none of them longer than `age` after it was asked for.
-pub(crate) fn memory<K, T>(entries_max: u64, age: Duration) -> Cache<K, Dated<T>>
+/// Remembers so many values at most, none of them longer than some time after it was asked for.
+pub(crate) struct Memory<K, T> {
+    known: Cache<K, Dated<T>>,
+    age_max: Duration,
+}
+
+impl<K, T> Memory<K, T>
 where
-    K: std::hash::Hash + Eq + Send + Sync + 'static,
+    K: Hash + Eq + Clone + Send + Sync + 'static,
     T: Clone + Send + Sync + 'static,
 {
-    Cache::builder().max_capacity(entries_max).expire_after(AgeMax(age)).build()
+    pub(crate) fn new(values_max: u64, age_max: Duration) -> Self {
+        let known = Cache::builder().max_capacity(values_max).expire_after(AgeMax(age_max)).build();
+        Self { known, age_max }
+    }
+
+    pub(crate) async fn get(&self, key: &K) -> Option<Dated<T>> {
+        self.known.get(key).await
+    }
+
+    /// What is known, or else what is read now. Callers at the same moment share one read.
+    pub(crate) async fn get_or_read<E, R>(&self, key: &K, read: impl Fn() -> R) -> Result<Dated<T>, Arc<E>>
+    where
+        E: Send + Sync + 'static,
+        R: Future<Output = Result<T, E>>,
+    {
+        let came_at = Instant::now();
+        loop {
+            let found = self.known.try_get_with(key.clone(), Dated::ask(read())).await?;
+            // A read under way may have begun long ago. The next one begins after we came.
+            if found.asked_at + self.age_max >= came_at {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Remembers this, unless something is known that was asked for later.
+    pub(crate) async fn learn(&self, key: K, news: Dated<T>) {
+        let later =
+            |known: moka::Entry<K, Dated<T>>| Some(known.into_value()).filter(|k| k.asked_at > news.asked_at);
+        let decide =
+            |known: Option<_>| std::future::ready(known.and_then(later).unwrap_or_else(|| news.clone()));
+        self.known.entry(key).and_upsert_with(decide).await;
+    }
+
+    pub(crate) async fn forget(&self, key: &K) {
+        self.known.invalidate(key).await;
+    }
+
+    #[cfg(test)]
+    pub(crate) async fn is_empty(&self) -> bool {
+        self.known.run_pending_tasks().await;
+        self.known.entry_count() == 0
+    }
+}
+
+impl<K, T> std::fmt::Debug for Memory<K, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memory").field("age_max", &self.age_max).finish_non_exhaustive()
+    }
 }
 
 struct AgeMax(Duration);
@@ -58,6 +116,8 @@ impl<K, T> Expiry<K, Dated<T>> for AgeMax {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use tokio::sync::oneshot;
 
     use super::*;
@@ -65,24 +125,42 @@ mod tests {
     const AGE: Duration = Duration::from_millis(300);
 
     #[tokio::test]
-    async fn a_late_answer_is_not_remembered_for_longer_than_a_quick_one() {
-        let memory = memory::<(), &str>(10, AGE);
-        let begun = Instant::now();
-        let (answer, late) = oneshot::channel();
-        let asking = {
-            let memory = memory.clone();
-            tokio::spawn(async move { memory.try_get_with((), Dated::ask(late)).await.unwrap().value })
+    async fn a_late_answer_is_told_to_those_alone_who_waited_for_it() {
+        let memory = Arc::new(Memory::<u8, &str>::new(10, AGE));
+        let ((old, first), (new, second)) = (oneshot::channel(), oneshot::channel());
+        let answers = Arc::new(Mutex::new(vec![second, first]));
+        let ask = || {
+            let (memory, answers) = (Arc::clone(&memory), Arc::clone(&answers));
+            tokio::spawn(async move {
+                let read = || async {
+                    let answer = answers.lock().unwrap().pop().unwrap();
+                    answer.await
+                };
+                memory.get_or_read(&1, read).await.unwrap().value
+            })
         };
-        // Its question is as old as may be when the answer comes.
+        let early = ask();
+        testkit::wait_until("the question", AGE, async || answers.lock().unwrap().len() == 1).await;
+        // Its question is older than may be when the answer comes, and also when somebody else asks.
         tokio::time::sleep(AGE).await;
-        answer.send("as it was").unwrap();
-        assert_eq!(asking.await.unwrap(), "as it was", "whoever asked is answered");
-        assert!(begun.elapsed() >= AGE);
-        assert!(memory.get(&()).await.is_none(), "and nobody else");
-        // Neither does one that overwrites a newer one.
-        memory.insert((), Dated { value: "as it is", asked_at: Instant::now() }).await;
-        assert_eq!(memory.get(&()).await.unwrap().value, "as it is");
-        memory.insert((), Dated { value: "as it was", asked_at: begun }).await;
-        assert!(memory.get(&()).await.is_none());
+        let late = ask();
+        tokio::task::yield_now().await;
+        old.send("as it was").unwrap();
+        assert_eq!(early.await.unwrap(), "as it was");
+        new.send("as it is").unwrap();
+        assert_eq!(late.await.unwrap(), "as it is");
+    }
+
+    #[tokio::test]
+    async fn what_was_asked_for_later_is_not_overwritten() {
+        let memory = Memory::<u8, &str>::new(10, Duration::from_secs(60));
+        let begun = Instant::now();
+        memory.learn(1, Dated { value: "as it is", asked_at: begun + Duration::from_millis(1) }).await;
+        memory.learn(1, Dated { value: "as it was", asked_at: begun }).await;
+        assert_eq!(memory.get(&1).await.unwrap().value, "as it is");
+        memory.learn(1, Dated { value: "as it became", asked_at: begun + Duration::from_millis(2) }).await;
+        assert_eq!(memory.get(&1).await.unwrap().value, "as it became");
+        memory.forget(&1).await;
+        assert!(memory.get(&1).await.is_none());
     }
 }

@@ -36,7 +36,7 @@ pub use config::{ConfigError, RouteLimits, TenancyConfig, Tiers};
 pub use create_key::{CreateKeyError, MintedKey, create_key};
 pub use create_tenant::{CreateTenantError, NewTenant, Payer, Tenant, create_tenant};
 pub use create_user::{CreateUserError, NewUser, User, create_user};
-use dated::Dated;
+use dated::Memory;
 use domain::{TenantId, UserId};
 use limit_rules::{LiveRules, ShadowLog};
 pub use list_tenants::{find_tenant, list_tenants};
@@ -64,23 +64,23 @@ pub struct Tenancy {
     pool: PgPool,
     tiers: Tiers,
     caches: Arc<Caches>,
+    /// What operators set over the configured limits.
+    rules: LiveRules,
 }
 
-/// What is remembered between requests, each for at most the configured five seconds since it was asked for, while
-/// PostgreSQL answers.
+/// What is remembered between requests. What may change is forgotten at most the configured five seconds after it was asked
+/// for, while PostgreSQL answers.
 struct Caches {
     /// Who a bearer text speaks for, by the text's SHA-256.
-    credentials: Cache<[u8; 32], Dated<Arc<authenticate::Verified>>>,
+    credentials: Memory<[u8; 32], Arc<authenticate::Verified>>,
     /// Sessions that may outlive an outage of PostgreSQL for a minute.
     vouched: authenticate::Vouched,
     /// Bearer texts that were refused, for a second.
     refused: Cache<[u8; 32], authenticate::Refused>,
     /// Users with their tenant and memberships.
-    profiles: Cache<UserId, Dated<Arc<Profile>>>,
-    /// A tenant's own names for its users.
+    profiles: Memory<UserId, Arc<Profile>>,
+    /// A tenant's own names for its users, which never change.
     external_ids: Cache<(TenantId, String), UserId>,
-    /// What operators set over the configured limits.
-    rules: LiveRules,
     /// What limits in shadow mode were told of.
     shadows: ShadowLog,
     /// Look-ups of credentials at once.
@@ -96,19 +96,26 @@ impl Tenancy {
         let age = Duration::from_millis(config.cache_ms);
         let tiers = Tiers::new(config)?;
         let caches = Caches {
-            credentials: dated::memory(100_000, age),
+            credentials: Memory::new(100_000, age),
             vouched: authenticate::Vouched::new(),
             refused: Cache::builder()
                 .max_capacity(10_000)
                 .time_to_live(Duration::from_secs(1).min(age))
                 .build(),
-            profiles: dated::memory(100_000, age),
+            profiles: Memory::new(100_000, age),
             external_ids: Cache::builder().max_capacity(100_000).time_to_live(age).build(),
-            rules: LiveRules::new(pool.clone(), age),
             shadows: ShadowLog::default(),
             gate: Semaphore::new(4),
         };
-        Ok(Self { pool, tiers, caches: Arc::new(caches) })
+        let rules = LiveRules::new(pool.clone(), age);
+        Ok(Self { pool, tiers, caches: Arc::new(caches), rules })
+    }
+
+    /// The same with connections of another event loop of this process. What is remembered, and what of it is dropped, is
+    /// the same.
+    #[must_use]
+    pub fn beside(&self, pool: PgPool) -> Self {
+        Self { rules: self.rules.beside(pool.clone()), pool, ..self.clone() }
     }
 
     /// The tiers as configured.
@@ -120,13 +127,13 @@ impl Tenancy {
     /// Drops what is remembered of a user, so that this process sees a committed change at once; others see it
     /// within five seconds.
     pub async fn forget_user(&self, user: UserId) {
-        self.caches.profiles.invalidate(&user).await;
+        self.caches.profiles.forget(&user).await;
     }
 
     /// Drops what is remembered of the limit rules, so that this process sees a committed change at once; others see it
     /// within five seconds.
     pub async fn forget_limit_rules(&self) {
-        self.caches.rules.forget().await;
+        self.rules.forget().await;
     }
 }
 

@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt::Display, sync::Arc};
 use domain::{AccountId, ProjectId, Scopes, TenantId, TimeZone, UserId, limits::Tier, principal::Role};
 use pg::PgError;
 
-use crate::{Payer, Tenancy, dated::Dated, find_tenant, session::Profile};
+use crate::{Payer, Tenancy, find_tenant, session::Profile};
 
 /// The scopes of a key or token.
 pub(crate) fn parse_scopes(
@@ -46,7 +46,7 @@ impl Tenancy {
     /// When nothing that fresh is known and PostgreSQL cannot be asked.
     pub async fn tier_of(&self, user: UserId) -> Result<Option<Arc<Tier>>, Arc<PgError>> {
         let Some(profile) = self.profile(user).await? else { return Ok(None) };
-        let book = self.caches.rules.get().await?;
+        let book = self.rules.get().await?;
         let tier = self.tiers.of_tenant(&profile.tier);
         Ok(Some(book.of(&self.tiers, tier, profile.tenant, None).0))
     }
@@ -61,7 +61,7 @@ impl Tenancy {
             find_tenant(&mut conn, tenant).await
         };
         let Some(found) = found.await.map_err(Arc::new)? else { return Ok(None) };
-        let book = self.caches.rules.get().await?;
+        let book = self.rules.get().await?;
         let tier = self.tiers.of_tenant(&found.tier);
         Ok(Some(book.of(&self.tiers, tier, tenant, None).0))
     }
@@ -72,14 +72,14 @@ impl Tenancy {
             return Ok(Some(profile.value));
         }
         // An absent user is not remembered: the error of `try_get_with` carries it past the cache.
-        let load = async {
+        let load = || async {
             match self.load_profile(user).await {
                 Ok(Some(profile)) => Ok(Arc::new(profile)),
                 Ok(None) => Err(None),
                 Err(error) => Err(Some(Arc::new(error))),
             }
         };
-        match self.caches.profiles.try_get_with(user, Dated::ask(load)).await {
+        match self.caches.profiles.get_or_read(&user, load).await {
             Ok(profile) => Ok(Some(profile.value)),
             Err(error) => match &*error {
                 None => Ok(None),

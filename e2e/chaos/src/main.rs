@@ -71,7 +71,7 @@ impl Args {
             Scenario::Storm => (mixed_roles(self.processes), 20_000, (self.kills as u64 * 5).max(30)),
             Scenario::KafkaTwoProcesses => (vec![everything; 2], 2_000, 30),
             Scenario::KafkaOutage | Scenario::KafkaFreeze => (vec![everything; 2], 18_000, 90),
-            Scenario::FiftyPlaces => (vec![everything; self.processes], 2_000, 30),
+            Scenario::FiftyPlaces => (vec![everything; self.processes], 2_000, 20),
         };
         let queue = match self.scenario {
             Scenario::Storm | Scenario::FiftyPlaces => "postgres",

@@ -70,7 +70,7 @@ pub(crate) struct GenerationBody {
     #[schema(examples("16:9"))]
     aspect_ratio: Option<String>,
     /// The random seed, where the model understands one.
-    #[schema(minimum = 0, maximum = 4_294_967_295_u32)]
+    #[schema(format = Int64, minimum = 0, maximum = 4_294_967_295_u32)]
     seed: Option<u32>,
     /// The project that the task belongs to; needs the role owner or editor there.
     project_id: Option<String>,

@@ -107,6 +107,7 @@ struct InputsView<'a> {
     /// Such as 16:9.
     aspect_ratio: Option<&'a str>,
     /// The random seed.
+    #[schema(format = Int64, minimum = 0, maximum = 4_294_967_295_u32)]
     seed: Option<u32>,
     /// The user's own labels.
     tags: &'a [String],

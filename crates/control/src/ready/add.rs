@@ -38,21 +38,26 @@ impl Control {
         Ok(added)
     }
 
-    /// Forgets tasks that were popped and are now claimed in PostgreSQL, or turned out to be over.
+    /// Forgets tasks that were popped and are now claimed in PostgreSQL: their turns are used.
     ///
     /// # Errors
     /// When control cannot be reached; they come back after their claim and PostgreSQL refuses them.
     pub async fn done_ready(&self, tasks: &[ReadyTask]) -> Result<(), ControlError> {
-        self.remove_ready(tasks).await
+        self.forget_ready(tasks, "started").await
     }
 
-    /// Forgets tasks wherever they are: waiting, parked or claimed (cancel).
+    /// Forgets tasks wherever they are, waiting, parked or claimed, that were canceled or turned out to be over: their turns
+    /// are given back.
     ///
     /// # Errors
     /// When control cannot be reached; PostgreSQL refuses them when they are popped.
     pub async fn remove_ready(&self, tasks: &[ReadyTask]) -> Result<(), ControlError> {
+        self.forget_ready(tasks, "gone").await
+    }
+
+    async fn forget_ready(&self, tasks: &[ReadyTask], why: &str) -> Result<(), ControlError> {
         let calls = by_model(tasks, |task| &task.model).into_iter().map(|(model, tasks)| {
-            let call = self.ready_call(Script::ReadyRemove, model);
+            let call = self.ready_call(Script::ReadyRemove, model).arg(why);
             tasks.iter().fold(call, |call, (_, task)| {
                 call.arg(task.task.to_string()).arg(task.tenant.to_string()).arg(task.user.to_string())
             })

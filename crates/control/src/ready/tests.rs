@@ -165,6 +165,61 @@ async fn a_turn_is_not_lost_however_often_schedulers_take_it_in_vain() {
     assert_eq!(serve(&corner.control, 1).await, [late]);
 }
 
+/// Of two tenants with equal tasks, what the first one's get of the next starts.
+async fn next_starts(corner: &Corner, tenant: TenantId, count: usize) -> usize {
+    serve(&corner.control, count).await.iter().filter(|task| task.tenant == tenant).count()
+}
+
+#[tokio::test]
+async fn a_start_uses_its_turn_though_its_claim_ran_out_and_what_is_canceled_does_not() {
+    let corner = Corner::new();
+    let (slow, other) = (TenantId::generate(), TenantId::generate());
+    for tenant in [slow, other] {
+        add(&corner.control, &tasks(90, tenant, UserId::generate())).await;
+    }
+    let claimed = format!("{}claimed", corner.keys().ready(&model()));
+    // Both have popped ten. One's are started when their claims are long over, the other's at once.
+    let popped = pop(&corner.control, 20).await;
+    let (late, started): (Vec<_>, Vec<_>) = popped.into_iter().partition(|task| task.tenant == slow);
+    assert_eq!((late.len(), started.len()), (10, 10));
+    corner.control.done_ready(&started).await.unwrap();
+    for task in &late {
+        corner.raw::<()>(&["ZADD", &claimed, "1", &task.task.to_string()]).await;
+    }
+    assert_eq!(pop(&corner.control, 0).await, []);
+    corner.control.done_ready(&late).await.unwrap();
+    assert_eq!(next_starts(&corner, slow, 20).await, 10);
+
+    // Ten of one's are canceled while they are out: it is its turn ten times more often.
+    let popped = pop(&corner.control, 20).await;
+    let (canceled, started): (Vec<_>, Vec<_>) = popped.into_iter().partition(|task| task.tenant == slow);
+    corner.control.done_ready(&started).await.unwrap();
+    corner.control.remove_ready(&canceled).await.unwrap();
+    assert_eq!(next_starts(&corner, slow, 10).await, 10);
+    assert_eq!(next_starts(&corner, slow, 20).await, 10);
+}
+
+#[tokio::test]
+async fn turns_that_were_lost_are_forgotten_once_nothing_can_be_out_any_more() {
+    let corner = Corner::new();
+    let (unlucky, other) = (TenantId::generate(), TenantId::generate());
+    let own = tasks(2, unlucky, UserId::generate());
+    add(&corner.control, &own[..1]).await;
+    assert_eq!(pop(&corner.control, 9).await, own[..1]);
+    // Half of what the queue knew of it evaporates, and the others go on.
+    let prefix = corner.keys().ready(&model());
+    corner.raw::<()>(&["DEL", &format!("{prefix}k:{}", own[0].task), &format!("{prefix}claimed")]).await;
+    let tenant = format!("{prefix}t:{unlucky}");
+    assert_eq!(corner.raw::<i64>(&["HGET", &tenant, "out"]).await, 10_000);
+    corner.raw::<()>(&["HSET", &tenant, "until", "1"]).await;
+    add(&corner.control, &tasks(90, other, UserId::generate())).await;
+    serve(&corner.control, 30).await;
+    // It begins where the others are, and has nothing saved up.
+    add(&corner.control, &own[1..]).await;
+    let (vt, out): (i64, i64) = corner.raw(&["HMGET", &tenant, "vt", "out"]).await;
+    assert!(vt >= 290_000 && out == 0, "{vt} {out}");
+}
+
 #[tokio::test]
 async fn one_after_the_other_is_no_way_past_a_backlog() {
     let corner = Corner::new();

@@ -27,6 +27,15 @@ const AS_GOOD_AS_LEASED: Duration = Duration::from_millis(100);
 /// Until the next look at an account that was given all its jobs of a day.
 const SPENT_FOR_MAX: Duration = Duration::from_secs(30);
 
+/// What has no business in the ready queue any more.
+#[derive(Default)]
+struct Over {
+    /// Claimed, so they used their turn.
+    started: Vec<ReadyTask>,
+    /// Somebody else's, or ended.
+    gone: Vec<ReadyTask>,
+}
+
 /// A claimed task that is to be submitted.
 struct Started {
     lease: Lease,
@@ -71,7 +80,8 @@ pub(super) async fn start(
     let outcomes = worker.task_state.claim(claims).await?;
     let answered_at = Instant::now();
 
-    let (mut started, mut put_back, mut over) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut started, mut put_back) = (Vec::new(), Vec::new());
+    let mut over = Over::default();
     let (mut unused, mut doubtful, mut gone, mut again) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut days = Days::default();
     for ((task, way), outcome) in tasks.into_iter().zip(outcomes) {
@@ -81,7 +91,7 @@ pub(super) async fn start(
                 let window =
                     SubmitWindow { send_before: asked_at + lease, ends_at: answered_at + submit_limit(&way) };
                 started.push(Started { lease: lease_of(worker, &slot, attempt), record, window });
-                over.push(task);
+                over.started.push(task);
             }
             ClaimOutcome::NoRoom => {
                 unused.push(slot);
@@ -96,11 +106,11 @@ pub(super) async fn start(
                 }
                 // Perhaps still queued, under another number or until a pause is over: then it is added anew.
                 again.push(record);
-                over.push(task);
+                over.gone.push(task);
             }
             ClaimOutcome::Missing => {
                 unused.push(slot);
-                over.push(task);
+                over.gone.push(task);
             }
         }
     }
@@ -169,7 +179,7 @@ async fn of_ended_attempts(worker: &Worker, slots: Vec<SlotRef>) -> Vec<SlotRef>
 
 /// Starts the drivers of claimed tasks and writes their leases; after a stall in the other order, and then those
 /// without a lease will not be sent.
-async fn launch(worker: &Arc<Worker>, started: Vec<Started>, slots_at: Instant, over: &[ReadyTask]) {
+async fn launch(worker: &Arc<Worker>, started: Vec<Started>, slots_at: Instant, over: &Over) {
     let asked_at = Instant::now();
     let at_once = asked_at.duration_since(slots_at) < AS_GOOD_AS_LEASED;
     let leases: Vec<_> = started.iter().map(|one| one.lease.clone()).collect();
@@ -187,11 +197,12 @@ async fn launch(worker: &Arc<Worker>, started: Vec<Started>, slots_at: Instant, 
             owned.push((one, Some(record)));
         }
     }
-    let (put, done) = tokio::join!(
+    let (put, done, removed) = tokio::join!(
         worker.control.put_leases(&leases, worker.config.lease),
-        worker.control.done_ready(over)
+        worker.control.done_ready(&over.started),
+        worker.control.remove_ready(&over.gone)
     );
-    if let Err(error) = done {
+    if let Err(error) = done.and(removed) {
         tracing::debug!(%error, "claimed tasks were not taken out of the ready queue; PostgreSQL refuses them");
     }
     let renewals = put.unwrap_or_else(|error| {

@@ -11,19 +11,20 @@ use std::{
     time::Duration,
 };
 
-use moka::future::Cache;
 use pg::{PgError, PgPool};
 
 use super::{RuleBook, rows};
-use crate::dated::{self, Dated};
+use crate::dated::{Dated, Memory};
 
 /// The rules of this process. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct LiveRules(Arc<Shared>);
+pub(crate) struct LiveRules {
+    pool: PgPool,
+    shared: Arc<Shared>,
+}
 
 struct Shared {
-    pool: PgPool,
-    known: Cache<(), Dated<Arc<RuleBook>>>,
+    known: Memory<(), Arc<RuleBook>>,
     /// From this age on they are read again behind the callers' backs.
     age_soft: Duration,
     reading: AtomicBool,
@@ -31,39 +32,47 @@ struct Shared {
 
 impl LiveRules {
     pub(crate) fn new(pool: PgPool, age_max: Duration) -> Self {
-        let known = dated::memory(1, age_max);
-        Self(Arc::new(Shared { pool, known, age_soft: age_max / 2, reading: AtomicBool::new(false) }))
+        let known = Memory::new(1, age_max);
+        let shared = Shared { known, age_soft: age_max / 2, reading: AtomicBool::new(false) };
+        Self { pool, shared: Arc::new(shared) }
+    }
+
+    /// The same rules, read by other connections.
+    pub(crate) fn beside(&self, pool: PgPool) -> Self {
+        Self { pool, shared: Arc::clone(&self.shared) }
     }
 
     /// Every rule.
     pub(crate) async fn get(&self) -> Result<Arc<RuleBook>, Arc<PgError>> {
-        if let Some(known) = self.0.known.get(&()).await {
-            if known.asked_at.elapsed() >= self.0.age_soft && !self.0.reading.swap(true, Ordering::AcqRel) {
+        if let Some(known) = self.shared.known.get(&()).await {
+            if known.asked_at.elapsed() >= self.shared.age_soft
+                && !self.shared.reading.swap(true, Ordering::AcqRel)
+            {
                 let rules = self.clone();
                 tokio::spawn(async move { rules.read_ahead().await });
             }
             return Ok(known.value);
         }
-        let known = self.0.known.try_get_with((), Dated::ask(self.read())).await?;
+        let known = self.shared.known.get_or_read(&(), || self.read()).await?;
         Ok(known.value)
     }
 
     /// Drops what is known: called after the commit of a change, so that this process sees it at once.
     pub(crate) async fn forget(&self) {
-        self.0.known.invalidate(&()).await;
+        self.shared.known.forget(&()).await;
     }
 
     async fn read_ahead(&self) {
         match Dated::ask(self.read()).await {
-            Ok(known) => self.0.known.insert((), known).await,
+            Ok(known) => self.shared.known.learn((), known).await,
             // Whoever comes after their time is told.
             Err(error) => tracing::debug!(%error, "the limit rules could not be read ahead of time"),
         }
-        self.0.reading.store(false, Ordering::Release);
+        self.shared.reading.store(false, Ordering::Release);
     }
 
     async fn read(&self) -> Result<Arc<RuleBook>, PgError> {
-        let mut conn = self.0.pool.acquire().await.map_err(PgError::from)?;
+        let mut conn = self.pool.acquire().await.map_err(PgError::from)?;
         let rules = rows::all_limit_rules(&mut conn).await?;
         Ok(Arc::new(RuleBook::new(rules)))
     }
