@@ -1,5 +1,6 @@
 -- The ready queue of one model, for the scripts that this file is put in front of. KEYS[1] is its prefix and ARGV[1] the
--- ms that its keys live untouched; every other name is made by appending to the prefix.
+-- ms that its keys live untouched; every other name is made by appending to the prefix. What is noted here of counts, turns
+-- and lives of keys is written once, by finish(): each script that changes anything ends with it.
 --
 --   active                zset  tenants that take part, by when it is their turn: vt + out
 --   queue                 hash  latest (the latest virtual time at which a tenant was served)
@@ -51,8 +52,11 @@ local function user_key(tenant, user)
   return P .. 'u:' .. tenant .. ':' .. user
 end
 
+-- What finish() writes: keys that live on, by tenant how many tasks more wait, and turns by hash.
+local touched, counted, known = {}, {}, {}
+
 local function touch(key)
-  redis.call('PEXPIRE', key, KEEP)
+  touched[key] = true
 end
 
 local function lowest(zset)
@@ -82,34 +86,65 @@ end
 
 -- Counts waiting tasks of a tenant and of the whole queue.
 local function count(tenant, by)
-  redis.call('HINCRBY', tenant_key(tenant), 'n', by)
-  redis.call('INCRBY', P .. 'n', by)
+  counted[tenant] = (counted[tenant] or 0) + by
 end
 
--- Where one stands, the turns of its tasks that are out, and until when they can be.
+-- Where one stands, the turns of its tasks that are out, until when they can be, and the latest turn among its own.
 local function turns(hash)
-  local of = redis.call('HMGET', hash, 'vt', 'out', 'until')
-  return tonumber(of[1] or '') or 0, tonumber(of[2] or '') or 0, tonumber(of[3] or '') or 0
+  local of = known[hash]
+  if not of then
+    local read = redis.call('HMGET', hash, 'vt', 'out', 'until', 'latest')
+    for i = 1, 4 do
+      read[i] = tonumber(read[i] or '') or 0
+    end
+    of = { vt = read[1], out = read[2], over = read[3], latest = read[4] }
+    known[hash] = of
+  end
+  return of
+end
+
+local function changed(hash, of)
+  of.changed = true
+  touch(hash)
+end
+
+local function finish()
+  for hash, of in pairs(known) do
+    if of.changed then
+      redis.call('HSET', hash, 'vt', whole(of.vt), 'out', whole(of.out), 'until', whole(of.over), 'latest', whole(of.latest))
+    end
+  end
+  local sum = 0
+  for tenant, by in pairs(counted) do
+    redis.call('HINCRBY', tenant_key(tenant), 'n', by)
+    sum = sum + by
+  end
+  if sum ~= 0 then
+    redis.call('INCRBY', P .. 'n', sum)
+  end
+  for key in pairs(touched) do
+    redis.call('PEXPIRE', key, KEEP)
+  end
 end
 
 -- Lets `member` take part in `zset`. `level` remembers the latest turn there, `hash_of(other)` names the turns of another.
 local function begin(zset, member, hash_of, level)
   local hash = hash_of(member)
-  local vt, out, over = turns(hash)
-  if out > 0 and over + FORGOTTEN_MS < clock_ms() then
-    out = 0
+  local of = turns(hash)
+  if of.out > 0 and of.over + FORGOTTEN_MS < clock_ms() then
+    of.out = 0
   end
-  if out == 0 then
-    local latest = tonumber(redis.call('HGET', level, 'latest') or '') or 0
+  if of.out == 0 then
+    local latest = turns(level).latest
     local following, at = lowest(zset)
     if following then
       -- Where the next one stands, or the latest turn if that is later, but never after that one's turn.
-      latest = math.min(at, math.max(turns(hash_of(following)), latest))
+      latest = math.min(at, math.max(turns(hash_of(following)).vt, latest))
     end
-    vt = math.max(vt, latest)
-    redis.call('HSET', hash, 'vt', whole(vt), 'out', '0')
+    of.vt = math.max(of.vt, latest)
+    changed(hash, of)
   end
-  redis.call('ZADD', zset, whole(vt + out), member)
+  redis.call('ZADD', zset, whole(of.vt + of.out), member)
   touch(zset)
   touch(hash)
   touch(level)
@@ -149,8 +184,9 @@ end
 
 -- Takes a turn: it is out, at the latest until the claim runs out.
 local function take_turn(zset, member, hash, cost, claim_until)
-  redis.call('HINCRBY', hash, 'out', cost)
-  redis.call('HSET', hash, 'until', whole(claim_until))
+  local of = turns(hash)
+  of.out, of.over = of.out + cost, claim_until
+  changed(hash, of)
   redis.call('ZADD', zset, 'XX', 'INCR', cost, member)
 end
 
@@ -161,20 +197,17 @@ end
 
 -- Ends a turn that was out: it was used, or is given back.
 local function end_turn(zset, member, hash, level, cost, used)
-  local vt, out = turns(hash)
-  out = math.max(0, out - cost)
+  local of = turns(hash)
+  of.out = math.max(0, of.out - cost)
   if used then
-    local latest = tonumber(redis.call('HGET', level, 'latest') or '') or 0
-    if vt > latest then
-      redis.call('HSET', level, 'latest', whole(vt))
-    end
-    touch(level)
-    vt = vt + cost
-  elseif redis.call('ZSCORE', zset, member) then
-    redis.call('ZADD', zset, whole(vt + out), member)
+    local all = turns(level)
+    all.latest = math.max(all.latest, of.vt)
+    changed(level, all)
+    of.vt = of.vt + cost
+  else
+    redis.call('ZADD', zset, 'XX', whole(of.vt + of.out), member)
   end
-  redis.call('HSET', hash, 'vt', whole(vt), 'out', whole(out))
-  touch(hash)
+  changed(hash, of)
 end
 
 local function end_turns(tenant, user, weight, used)

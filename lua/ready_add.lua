@@ -13,7 +13,7 @@
 --              is over, though the word that said so was lost.
 
 local now = clock_ms()
-local reply = {}
+local reply, weights = {}, {}
 for i = 2, #ARGV, 3 do
   local task, not_before, record = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
   local tenant, user, score, weight = fields(record)
@@ -54,7 +54,10 @@ for i = 2, #ARGV, 3 do
     end
     if room then
       redis.call('SET', P .. 'k:' .. task, record, 'PX', KEEP)
-      redis.call('HSET', tenant_key(tenant), 'w', weight)
+      if weights[tenant] ~= weight then
+        redis.call('HSET', tenant_key(tenant), 'w', weight)
+        weights[tenant] = weight
+      end
       place(task, tenant, user, score, not_before, now)
       join_user(tenant, user)
       reply[#reply + 1] = 1
@@ -63,4 +66,5 @@ for i = 2, #ARGV, 3 do
     end
   end
 end
+finish()
 return reply

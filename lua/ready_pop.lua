@@ -123,6 +123,7 @@ touch(P .. 'active')
 touch(P .. 'timers')
 touch(P .. 'claimed')
 touch(P .. 'n')
+finish()
 if redis.call('EXISTS', P .. 'active', P .. 'timers') == 0 then
   -- Nothing waits: what is left of the count is what expired uncounted.
   redis.call('DEL', P .. 'n')

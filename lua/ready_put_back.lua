@@ -39,4 +39,5 @@ for i = 2, #ARGV, 4 do
   end
   join_user(tenant, user)
 end
+finish()
 return returned

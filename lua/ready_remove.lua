@@ -27,4 +27,5 @@ for i = 3, #ARGV, 3 do
   redis.call('DEL', P .. 'k:' .. task)
   count_of = count_of + (was and 1 or 0)
 end
+finish()
 return count_of

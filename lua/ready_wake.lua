@@ -15,4 +15,5 @@ for i = 2, #ARGV, 2 do
     join_user(tenant, user)
   end
 end
+finish()
 return woken

@@ -1,7 +1,7 @@
 //! Gathering: moves that are asked for at the same time share one commit.
 //!
-//! Each writer takes what waits in its queue, up to [`BATCH`], and starts the next batch as soon as it is idle; it
-//! waits for company only while it was told to. Moves that may end their task have a writer of their own: they settle money, so they wait for
+//! Each writer takes what waits in its queue, up to [`BATCH`], and starts the next batch after a short
+//! rest; it waits for company longer only while it was told to. Moves that may end their task have a writer of their own: they settle money, so they wait for
 //! accounts that submits lock, and nothing that only follows a job shall wait with them. Of one task's moves the later
 //! ones wait behind the earlier ones of the same writer; between writers the fences decide, as between processes.
 
@@ -39,11 +39,18 @@ const BATCH: usize = 128;
 /// Moves that may wait per writer. Askers beyond wait for room: back-pressure, not memory.
 const QUEUE: usize = 4_096;
 
-/// Settling takes the locks of accounts, and so does accepting. After each batch of ends their writer rests this many times
-/// as long as the batch took, so that submits to a busy account wait for settlements at most a quarter of the time,
-const REST_TIMES: u32 = 3;
-/// and at most so long: the next batch is all the larger.
-const REST_MAX: Duration = Duration::from_millis(50);
+/// How long a writer rests after each batch, as many times as the batch took, and at most: the next batch is all the larger.
+#[derive(Clone, Copy)]
+struct Rest {
+    times: u32,
+    max: Duration,
+}
+
+/// A commit costs almost the same for one move as for ten, and nobody waits long for these.
+const AFTER_STEPS: Rest = Rest { times: 1, max: Duration::from_millis(4) };
+/// Settling takes the locks of accounts, and so does accepting: submits to a busy account wait for settlements at most a
+/// quarter of the time.
+const AFTER_ENDS: Rest = Rest { times: 3, max: Duration::from_millis(50) };
 
 /// A move that waits to be written.
 struct Asked {
@@ -71,18 +78,18 @@ pub(crate) struct Writers {
 /// The receiving end of one writer.
 pub(crate) struct Queue {
     receiver: mpsc::Receiver<Message>,
-    rests: bool,
+    rest: Rest,
 }
 
 impl Writers {
     /// `count` writers of steps, and one of ends.
     pub(crate) fn new(count: usize) -> (Self, Vec<Queue>) {
-        let queue = |rests| {
+        let queue = |rest| {
             let (sender, receiver) = mpsc::channel(QUEUE);
-            (sender, Queue { receiver, rests })
+            (sender, Queue { receiver, rest })
         };
-        let (steps, mut queues): (Vec<_>, Vec<_>) = (0..count.max(1)).map(|_| queue(false)).unzip();
-        let (ends, last) = queue(true);
+        let (steps, mut queues): (Vec<_>, Vec<_>) = (0..count.max(1)).map(|_| queue(AFTER_STEPS)).unzip();
+        let (ends, last) = queue(AFTER_ENDS);
         queues.push(last);
         (Self { steps, ends, gather_us: AtomicU64::new(0) }, queues)
     }
@@ -149,7 +156,7 @@ const fn may_end(event: &Event) -> bool {
 /// Runs one writer until its last sender is gone.
 pub(crate) fn spawn(shared: Weak<Shared>, queue: Queue) {
     tokio::spawn(async move {
-        let Queue { mut receiver, rests } = queue;
+        let Queue { mut receiver, rest } = queue;
         let mut rested_at = Instant::now();
         let mut inbox = Vec::with_capacity(BATCH);
         let mut pending: VecDeque<Asked> = VecDeque::new();
@@ -185,10 +192,8 @@ pub(crate) fn spawn(shared: Weak<Shared>, queue: Queue) {
             let Some(shared) = shared.upgrade() else { return };
             let begun_at = Instant::now();
             write_batch(&shared, take_distinct(&mut pending)).await;
-            if rests {
-                let ended_at = Instant::now();
-                rested_at = ended_at + ((ended_at - begun_at) * REST_TIMES).min(REST_MAX);
-            }
+            let ended_at = Instant::now();
+            rested_at = ended_at + ((ended_at - begun_at) * rest.times).min(rest.max);
         }
     });
 }
