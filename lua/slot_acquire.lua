@@ -1,17 +1,18 @@
--- Takes the places of one attempt under one tag: all of an account and one of its models, or all of a tenant and one of
+-- Takes the places of attempts under one tag: all of an account and one of its models, or all of a tenant and one of
 -- its users. For an account the submit rates are charged with the places.
 --
 -- KEYS[1]      readiness marker of the tag
 -- KEYS[2]      the broad set (account or tenant), KEYS[3] the narrow set (model or user)
 -- KEYS[4..7]   accounts only: hash of pauses and of the breaker, submit bucket of the account, submit bucket of the model,
 --              probes under way
--- ARGV[1]      member <task>.<attempt>
--- ARGV[2]      places in the broad set, ARGV[3] in the narrow one
--- ARGV[4]      ms for which the member is vouched, ARGV[5] expiry of the sets in ms (longer than any marker's)
--- ARGV[6]      accounts only: the model, ARGV[7] expiry of a dispatch bucket in ms
--- ARGV[8..13]  accounts only: capacity, refill, per_ms of the account's and of the model's bucket; capacity 0 = none
+-- ARGV[1]      places in the broad set, ARGV[2] in the narrow one
+-- ARGV[3]      ms for which the members are vouched, ARGV[4] expiry of the sets in ms (longer than any marker's)
+-- ARGV[5]      accounts only: the model, ARGV[6] expiry of a dispatch bucket in ms
+-- ARGV[7..12]  accounts only: capacity, refill, per_ms of the account's and of the model's bucket; capacity 0 = none
+-- ARGV[5..]    members <task>.<attempt> (of an account from 13 on), in the order in which they are to be served
 --
--- Reply        {1} held (perhaps since an earlier call: then no rate is charged again)
+-- Reply        per member:
+--              {1} held (perhaps since an earlier call: then no rate is charged again)
 --              {0} the marker is missing: members may be lost, nothing may be taken
 --              {2, 1 broad or 2 narrow, used, limit} full
 --              {3, retry_after_ms} the rate is used up       {4, retry_after_ms} the provider asked us to wait
@@ -22,51 +23,31 @@
 --              A half-open breaker lets one attempt through at a time. A probe whose outcome never comes is over after twice the
 --              time of a vouching, which is longer than a submit may take.
 
+local of_account = #KEYS > 3
+local first = of_account and 13 or 5
+local replies = {}
 if redis.call('EXISTS', KEYS[1]) == 0 then
-  return { 0 }
+  for i = first, #ARGV do
+    replies[#replies + 1] = { 0 }
+  end
+  return replies
 end
 local now = clock_ms()
-local member = ARGV[1]
-local until_ms = string.format('%.0f', now + tonumber(ARGV[4]))
-local in_broad = redis.call('ZSCORE', KEYS[2], member)
-local in_narrow = redis.call('ZSCORE', KEYS[3], member)
-
-if not in_broad then
-  local used, limit = redis.call('ZCARD', KEYS[2]), tonumber(ARGV[2])
-  if used >= limit then
-    return { 2, 1, used, limit }
-  end
-end
-if not in_narrow then
-  local used, limit = redis.call('ZCARD', KEYS[3]), tonumber(ARGV[3])
-  if used >= limit then
-    return { 2, 2, used, limit }
-  end
+local vouched_ms = tonumber(ARGV[3])
+local until_ms = string.format('%.0f', now + vouched_ms)
+local used = { redis.call('ZCARD', KEYS[2]), redis.call('ZCARD', KEYS[3]) }
+local pause, opened, open_until = 0, 0, 0
+if of_account then
+  local health = redis.call('HMGET', KEYS[4], 'not_before', 'not_before:' .. ARGV[5], 'opened', 'open_until')
+  pause = math.max(tonumber(health[1] or '') or 0, tonumber(health[2] or '') or 0)
+  opened, open_until = tonumber(health[3] or '') or 0, tonumber(health[4] or '') or 0
 end
 
-local probes = false
-if #KEYS > 3 and not in_broad then
-  local pauses = redis.call('HMGET', KEYS[4], 'not_before', 'not_before:' .. ARGV[6])
-  local pause = math.max(tonumber(pauses[1] or '') or 0, tonumber(pauses[2] or '') or 0)
-  if pause > now then
-    return { 4, pause - now }
-  end
-  local breaker = redis.call('HMGET', KEYS[4], 'opened', 'open_until')
-  if (tonumber(breaker[1] or '') or 0) > 0 then
-    local open_until = tonumber(breaker[2] or '') or 0
-    if open_until > now then
-      return { 5, open_until - now }
-    end
-    local under_way = redis.call('ZRANGE', KEYS[7], 0, 0, 'REV', 'WITHSCORES')
-    local over_at = tonumber(under_way[2] or '') or 0
-    if over_at > now then
-      return { 5, math.min(over_at - now, 1000) }
-    end
-    probes = true
-  end
+-- The ms until both buckets have a token; with 0 they are charged.
+local function charge_rates()
   local buckets, longest = {}, 0
   for i = 0, 1 do
-    local at = 8 + i * 3
+    local at = 7 + i * 3
     local capacity = tonumber(ARGV[at])
     if capacity > 0 then
       local bucket = bucket_read(KEYS[5 + i], capacity, tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), now, 0)
@@ -77,26 +58,65 @@ if #KEYS > 3 and not in_broad then
   for _, bucket in ipairs(buckets) do
     -- The capacity is kept for slot_release.lua, which gives tokens back without knowing the rule.
     if longest == 0 then
-      bucket_write(bucket, bucket.tokens - 1, now, tonumber(ARGV[7]))
+      bucket_write(bucket, bucket.tokens - 1, now, tonumber(ARGV[6]))
       redis.call('HSET', bucket.key, 'capacity', bucket.capacity)
     elseif not bucket.known or bucket.ahead then
-      bucket_write(bucket, bucket.tokens, now, tonumber(ARGV[7]))
+      bucket_write(bucket, bucket.tokens, now, tonumber(ARGV[6]))
       redis.call('HSET', bucket.key, 'capacity', bucket.capacity)
     end
   end
-  if longest > 0 then
-    return { 3, longest }
+  return longest
+end
+
+-- Why the account takes nothing new now, if it does not.
+local function refused_by_account(member)
+  if pause > now then
+    return { 4, pause - now }
+  end
+  if opened > 0 then
+    if open_until > now then
+      return { 5, open_until - now }
+    end
+    local under_way = redis.call('ZRANGE', KEYS[7], 0, 0, 'REV', 'WITHSCORES')
+    local over_at = tonumber(under_way[2] or '') or 0
+    if over_at > now then
+      return { 5, math.min(over_at - now, 1000) }
+    end
+  end
+  local wait = charge_rates()
+  if wait > 0 then
+    return { 3, wait }
+  end
+  if opened > 0 then
+    redis.call('DEL', KEYS[7])
+    redis.call('ZADD', KEYS[7], string.format('%.0f', now + 2 * vouched_ms), member)
+    redis.call('PEXPIRE', KEYS[7], 2 * vouched_ms)
   end
 end
 
-if probes then
-  redis.call('DEL', KEYS[7])
-  local lives = 2 * tonumber(ARGV[4])
-  redis.call('ZADD', KEYS[7], string.format('%.0f', now + lives), member)
-  redis.call('PEXPIRE', KEYS[7], lives)
+local function acquire(member)
+  local is_in = { redis.call('ZSCORE', KEYS[2], member), redis.call('ZSCORE', KEYS[3], member) }
+  for i = 1, 2 do
+    local limit = tonumber(ARGV[i])
+    if not is_in[i] and used[i] >= limit then
+      return { 2, i, used[i], limit }
+    end
+  end
+  local refused = of_account and not is_in[1] and refused_by_account(member)
+  if refused then
+    return refused
+  end
+  for i = 1, 2 do
+    redis.call('ZADD', KEYS[1 + i], 'GT', until_ms, member)
+    used[i] = used[i] + (is_in[i] and 0 or 1)
+  end
+  return { 1 }
+end
+
+for i = first, #ARGV do
+  replies[#replies + 1] = acquire(ARGV[i])
 end
 for i = 2, 3 do
-  redis.call('ZADD', KEYS[i], 'GT', until_ms, member)
-  redis.call('PEXPIRE', KEYS[i], ARGV[5])
+  redis.call('PEXPIRE', KEYS[i], ARGV[4])
 end
-return { 1 }
+return replies

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use domain::{limits::Bucket, metric, wait::WaitReason};
-use redis::Value;
 
-use super::{MARKER_TTL, SETS_TTL};
+use super::{MARKER_TTL, SETS_TTL, grouped::CHUNK};
 use crate::{
     Control, ControlError, Sent, SlotClaim, SlotOutcome, SlotSet, SlotTag, Trips,
     instance::parse,
@@ -73,21 +72,33 @@ impl Control {
         outcomes
     }
 
-    /// One trip.
+    /// One trip: one script for all that ask for the same places.
     async fn acquire_pairs(&self, asked: Vec<(&SlotClaim, Pair)>) -> Vec<Result<SlotOutcome, ControlError>> {
-        let calls = asked.iter().map(|(claim, pair)| self.acquire_call(claim, *pair)).collect();
+        let groups = alike(&asked);
+        let calls = groups.iter().map(|group| self.acquire_call(&asked, group)).collect();
+        let mut outcomes = vec![Err(ControlError::Unknown); asked.len()];
         match self.0.control.calls(calls).await {
-            Ok(replies) => asked
-                .into_iter()
-                .zip(replies)
-                .map(|((claim, pair), reply)| reply.and_then(|reply| read(reply, claim, pair)))
-                .collect(),
-            Err(error) => asked.iter().map(|_| Err(error.clone())).collect(),
+            Ok(replies) => {
+                for (group, reply) in groups.iter().zip(replies) {
+                    let replies = reply.and_then(parse::<Vec<Vec<u64>>>);
+                    for (place, index) in group.iter().enumerate() {
+                        let (claim, pair) = asked[*index];
+                        let numbers =
+                            replies.as_ref().map(|all| all.get(place).map_or(&[][..], Vec::as_slice));
+                        outcomes[*index] =
+                            numbers.map_err(Clone::clone).and_then(|numbers| read(numbers, claim, pair));
+                    }
+                }
+            }
+            Err(error) => outcomes.fill(Err(error)),
         }
+        outcomes
     }
 
-    fn acquire_call(&self, claim: &SlotClaim, pair: Pair) -> Call {
+    /// The call of claims that ask for the same places, in their order.
+    fn acquire_call(&self, asked: &[(&SlotClaim, Pair)], group: &[usize]) -> Call {
         let keys = self.keys();
+        let (claim, pair) = asked[group[0]];
         let (marker, broad, narrow) = match pair {
             Pair::Account => (
                 SlotTag::Account(claim.account.clone()),
@@ -113,23 +124,46 @@ impl Control {
         };
         let call = Script::SlotAcquire
             .on(&names)
-            .arg(claim.attempt.to_string())
             .arg(broad_limit)
             .arg(narrow_limit)
             .arg(millis(self.0.slot_vouch))
             .arg(jittered_ms(SETS_TTL));
-        match pair {
+        let call = match pair {
             Pair::Tenant => call,
             Pair::Account => {
                 let call = call.arg(claim.model.as_str()).arg(jittered_ms(DISPATCH_TTL));
                 rate_args(rate_args(call, claim.rates.account), claim.rates.model)
             }
-        }
+        };
+        group.iter().fold(call, |call, index| call.arg(asked[*index].0.attempt.to_string()))
     }
 }
 
+/// The indexes of claims that ask for the same places under the same limits, in the order of the first of each.
+fn alike(asked: &[(&SlotClaim, Pair)]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (index, (claim, pair)) in asked.iter().enumerate() {
+        let is_like = |group: &&mut Vec<usize>| {
+            let (first, first_pair) = asked[group[0]];
+            let same_places = match pair {
+                Pair::Account => (&first.account, &first.model) == (&claim.account, &claim.model),
+                Pair::Tenant => (first.tenant, first.user) == (claim.tenant, claim.user),
+            };
+            first_pair == *pair
+                && same_places
+                && (first.limits, first.rates) == (claim.limits, claim.rates)
+                && group.len() < CHUNK
+        };
+        match groups.iter_mut().find(is_like) {
+            Some(group) => group.push(index),
+            None => groups.push(vec![index]),
+        }
+    }
+    groups
+}
+
 /// The two halves of a claim, each under a tag of its own.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pair {
     Account,
     Tenant,
@@ -143,10 +177,9 @@ fn rate_args(call: Call, rate: Option<Bucket>) -> Call {
     }
 }
 
-fn read(reply: Value, claim: &SlotClaim, pair: Pair) -> Result<SlotOutcome, ControlError> {
-    let numbers: Vec<u64> = parse(reply)?;
+fn read(numbers: &[u64], claim: &SlotClaim, pair: Pair) -> Result<SlotOutcome, ControlError> {
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-    Ok(match (numbers.as_slice(), pair) {
+    Ok(match (numbers, pair) {
         ([1], _) => SlotOutcome::Acquired,
         ([0], Pair::Account) => SlotOutcome::NotReady { tag: SlotTag::Account(claim.account.clone()) },
         ([0], Pair::Tenant) => SlotOutcome::NotReady { tag: SlotTag::Tenant(claim.tenant) },

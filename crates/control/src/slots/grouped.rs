@@ -6,7 +6,7 @@ use super::{SlotRef, SlotSet, SlotTag};
 use crate::keys::Keys;
 
 /// Attempts per script at most, so that no script runs long.
-const CHUNK: usize = 500;
+pub(super) const CHUNK: usize = 500;
 
 /// The attempts of one tag: its sets, and per attempt its place in the slice and the index of its narrow set.
 pub(super) struct TagGroup {
