@@ -50,7 +50,7 @@ struct Rest {
 const AFTER_STEPS: Rest = Rest { times: 1, max: Duration::from_millis(4) };
 /// Settling takes the locks of accounts, and so does accepting: submits to a busy account wait for settlements at most a
 /// quarter of the time.
-const AFTER_ENDS: Rest = Rest { times: 3, max: Duration::from_millis(50) };
+const AFTER_ENDS: Rest = Rest { times: 1, max: Duration::from_millis(15) };
 
 /// A move that waits to be written.
 struct Asked {
