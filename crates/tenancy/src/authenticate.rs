@@ -4,8 +4,8 @@
 //! within that time. The memory is keyed by the SHA-256 of the whole text, so it answers only to the very text that
 //! was verified. Refusals are remembered for a second, and only so many of them.
 //!
-//! While PostgreSQL cannot be asked, whoever it vouched for within the last minute is taken for the same until it answers
-//! again: caches may go on telling them what they hold. Such a session says that it is unchecked, and nobody may write by it.
+//! While PostgreSQL cannot be asked, whoever it vouched for within the last minute may go on reading until it answers again:
+//! caches tell them what they hold. Whoever writes waits for PostgreSQL's word.
 
 use std::{
     pin::pin,
@@ -94,12 +94,13 @@ impl Vouched {
 
     /// Forgets whoever is refused. A key that was good once is kept in mind as one that is over, so that an earlier answer
     /// which comes home later does not bring it back.
-    async fn refuse(&self, fingerprint: [u8; 32], refused: &AuthError) {
-        match refused {
-            AuthError::Revoked | AuthError::Expired => {
+    async fn heed(&self, fingerprint: [u8; 32], answer: &Result<Arc<Session>, AuthError>) {
+        match answer {
+            Err(AuthError::Revoked | AuthError::Expired) => {
                 self.sessions.learn(fingerprint, Dated { value: None, asked_at: Instant::now() }).await;
             }
-            AuthError::Unknown | AuthError::Unavailable(_) => self.sessions.forget(&fingerprint).await,
+            Err(AuthError::Unknown) => self.sessions.forget(&fingerprint).await,
+            Err(AuthError::Unavailable(_)) | Ok(_) => {}
         }
     }
 
@@ -148,11 +149,24 @@ impl From<PgError> for LoadError {
 }
 
 impl Tenancy {
-    /// The session of whoever holds this bearer text.
+    /// The session of whoever holds this bearer text, as of at most five seconds ago.
     ///
     /// # Errors
     /// [`AuthError`]; only [`AuthError::Unavailable`] is not the caller's fault.
     pub async fn authenticate(&self, bearer: &str) -> Result<Arc<Session>, AuthError> {
+        let Some(parsed) = Bearer::parse(bearer) else { return Err(AuthError::Unknown) };
+        let fingerprint: [u8; 32] = Sha256::digest(bearer.as_bytes()).into();
+        let answer = self.ask(fingerprint, parsed).await;
+        self.caches.vouched.heed(fingerprint, &answer).await;
+        answer
+    }
+
+    /// The same, enough to read by and not to write: while PostgreSQL is away or slow, whoever it vouched for within the
+    /// last minute is taken for the same.
+    ///
+    /// # Errors
+    /// [`AuthError`]; only [`AuthError::Unavailable`] is not the caller's fault.
+    pub async fn authenticate_to_read(&self, bearer: &str) -> Result<Arc<Session>, AuthError> {
         let Some(parsed) = Bearer::parse(bearer) else { return Err(AuthError::Unknown) };
         let fingerprint: [u8; 32] = Sha256::digest(bearer.as_bytes()).into();
         let vouched = &self.caches.vouched;
@@ -172,20 +186,14 @@ impl Tenancy {
                 None => asked.await,
             },
         };
-        match answer {
-            Err(AuthError::Unavailable(error)) => match vouched.session(&fingerprint).await {
-                Some(session) => {
-                    vouched.note_away();
-                    Ok(session)
-                }
-                None => Err(AuthError::Unavailable(error)),
-            },
-            Err(refused) => {
-                vouched.refuse(fingerprint, &refused).await;
-                Err(refused)
-            }
-            Ok(session) => Ok(session),
+        if let Err(AuthError::Unavailable(_)) = answer
+            && let Some(session) = vouched.session(&fingerprint).await
+        {
+            vouched.note_away();
+            return Ok(session);
         }
+        vouched.heed(fingerprint, &answer).await;
+        answer
     }
 
     /// The session by what is remembered, or else by what PostgreSQL says.
@@ -205,8 +213,7 @@ impl Tenancy {
         let (credential, origins) = (verified.credential.clone(), &verified.origins);
         let session = Arc::new(self.session(&profile, verified.scopes, credential, origins, &book));
         if is_news {
-            let outliving = Arc::new(Session { unchecked: true, ..Session::clone(&session) });
-            let vouched = Dated { value: Some((verified, outliving)), asked_at };
+            let vouched = Dated { value: Some((verified, Arc::clone(&session))), asked_at };
             self.caches.vouched.sessions.learn(fingerprint, vouched).await;
         }
         Ok(session)
@@ -312,7 +319,6 @@ impl Tenancy {
             rules,
             profile: Arc::clone(profile),
             origins: Arc::clone(origins),
-            unchecked: false,
         }
     }
 }
@@ -432,28 +438,28 @@ mod tests {
         let config = TenancyConfig { cache_ms: 50, ..TenancyConfig::default() };
         let behind = Tenancy::new(pool, config).unwrap();
         let other = seed.key_with(&db.pool, seed.user, &[Scope::Read]).await;
-        let known = async || behind.authenticate(&seed.key.text).await;
-        assert!(!known().await.unwrap().unchecked);
+        let known = async || behind.authenticate_to_read(&seed.key.text).await;
+        known().await.unwrap();
         let forgotten = async || behind.caches.credentials.is_empty().await;
 
         // It does not answer.
         proxy.freeze();
         testkit::wait_until("the memory to be over", Duration::from_secs(5), forgotten).await;
         let outliving = known().await.unwrap();
-        assert_eq!(
-            (outliving.principal.user, outliving.unchecked),
-            (seed.user, true),
-            "to read by, not to write by"
-        );
+        assert_eq!(outliving.principal.user, seed.user);
         assert!(behind.caches.vouched.is_away());
-        proxy.thaw();
+        // Whoever writes waits for the answer, and is told it.
+        let writing = behind.authenticate(&seed.key.text);
+        let thawing = async { proxy.thaw() };
+        assert_eq!(tokio::join!(writing, thawing).0.unwrap().principal.user, seed.user);
 
         // It is not there.
         proxy.refuse(true);
         proxy.cut();
         testkit::wait_until("the memory to be over", Duration::from_secs(5), forgotten).await;
         assert_eq!(known().await.unwrap().principal.user, seed.user);
-        let unknown = behind.authenticate(&other.text).await;
+        assert!(matches!(behind.authenticate(&seed.key.text).await, Err(AuthError::Unavailable(_))));
+        let unknown = behind.authenticate_to_read(&other.text).await;
         assert!(
             matches!(unknown, Err(AuthError::Unavailable(_))),
             "it never vouched for this one: {unknown:?}"

@@ -19,8 +19,6 @@ pub struct Session {
     pub profile: Arc<Profile>,
     /// Browsers of other origins are refused when this is not empty.
     pub origins: Arc<[String]>,
-    /// PostgreSQL could not be asked whether all this still holds: enough to read by, not to write by.
-    pub unchecked: bool,
 }
 
 /// A user with their tenant, as of at most five seconds ago.

@@ -75,11 +75,6 @@ impl FromRequestParts<ApiState> for Auth {
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
         let session = authenticate(parts, state).await?;
         check_origin(&session, &parts.headers)?;
-        // A key may have been revoked a moment ago: enough to be told what one's caches hold, and no more.
-        let only_reads = matches!(parts.method, Method::GET | Method::HEAD) && !is_for_operators(parts);
-        if session.unchecked && !only_reads {
-            return Err(busy());
-        }
         let Some(user_ref) = single(&parts.headers, &ACT_FOR)? else { return Ok(Self(session)) };
         match state.tenancy().act_for(&session, user_ref).await {
             Ok(acting) => Ok(Self(acting)),
@@ -208,7 +203,13 @@ fn mint_check(session: &Session, window: Window) -> Option<InflowCheck> {
 
 async fn authenticate(parts: &Parts, state: &ApiState) -> Result<Arc<Session>, Problem> {
     let bearer = bearer(&parts.headers)?;
-    match state.tenancy().authenticate(bearer).await {
+    let only_reads = matches!(parts.method, Method::GET | Method::HEAD) && !is_for_operators(parts);
+    let asked = if only_reads {
+        state.tenancy().authenticate_to_read(bearer).await
+    } else {
+        state.tenancy().authenticate(bearer).await
+    };
+    match asked {
         Ok(session) => Ok(session),
         Err(AuthError::Unknown | AuthError::Revoked | AuthError::Expired) => {
             Err(state.failed_auths().charge(state.control(), context(parts)?.address()).await)

@@ -171,7 +171,7 @@ impl ReaderOf {
     async fn may_still_read(&mut self, state: &ApiState, task: &TaskSnapshot) -> bool {
         if self.checked_at.elapsed() >= Duration::from_secs(state.config().stream_reread_seconds) {
             self.checked_at = Instant::now();
-            match state.tenancy().authenticate(&self.bearer).await {
+            match state.tenancy().authenticate_to_read(&self.bearer).await {
                 Ok(session) => self.session = session,
                 // Not being able to ask is no reason to send somebody away.
                 Err(AuthError::Unavailable(_)) => return true,
