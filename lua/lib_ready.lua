@@ -32,8 +32,6 @@ local KEEP = ARGV[1]
 local UNIT = 10000
 local HEADS_MAX = 100
 local HEADS_LOW = 50
--- Long after the last claim ran out, nothing is out any more, whatever the count says.
-local FORGOTTEN_MS = 60000
 
 local function clock_ms()
   local time = redis.call('TIME')
@@ -117,6 +115,8 @@ local function finish()
   local sum = 0
   for tenant, by in pairs(counted) do
     redis.call('HINCRBY', tenant_key(tenant), 'n', by)
+    touch(tenant_key(tenant))
+    touch(P .. 'n')
     sum = sum + by
   end
   if sum ~= 0 then
@@ -131,8 +131,12 @@ end
 local function begin(zset, member, hash_of, level)
   local hash = hash_of(member)
   local of = turns(hash)
-  if of.out > 0 and of.over + FORGOTTEN_MS < clock_ms() then
-    of.out = 0
+  if of.out > 0 and of.over < clock_ms() then
+    local _, over_next = lowest(P .. 'claimed')
+    if not over_next or over_next > clock_ms() then
+      -- Its last claim ran out, and all that did have come back: what is left of the count was lost with their keys.
+      of.out = 0
+    end
   end
   if of.out == 0 then
     local latest = turns(level).latest
@@ -185,7 +189,7 @@ end
 -- Takes a turn: it is out, at the latest until the claim runs out.
 local function take_turn(zset, member, hash, cost, claim_until)
   local of = turns(hash)
-  of.out, of.over = of.out + cost, claim_until
+  of.out, of.over = of.out + cost, math.max(of.over, claim_until)
   changed(hash, of)
   redis.call('ZADD', zset, 'XX', 'INCR', cost, member)
 end
@@ -204,9 +208,8 @@ local function end_turn(zset, member, hash, level, cost, used)
     all.latest = math.max(all.latest, of.vt)
     changed(level, all)
     of.vt = of.vt + cost
-  else
-    redis.call('ZADD', zset, 'XX', whole(of.vt + of.out), member)
   end
+  redis.call('ZADD', zset, 'XX', whole(of.vt + of.out), member)
   changed(hash, of)
 end
 

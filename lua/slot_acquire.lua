@@ -2,14 +2,17 @@
 -- its users. For an account the submit rates are charged with the places.
 --
 -- KEYS[1]      readiness marker of the tag
--- KEYS[2]      the broad set (account or tenant), KEYS[3] the narrow set (model or user)
--- KEYS[4..7]   accounts only: hash of pauses and of the breaker, submit bucket of the account, submit bucket of the model,
+-- KEYS[2]      the broad set (account or tenant)
+-- KEYS[3..6]   accounts only: hash of pauses and of the breaker, submit bucket of the account, submit bucket of the model,
 --              probes under way
--- ARGV[1]      places in the broad set, ARGV[2] in the narrow one
+-- KEYS[3..]    narrow sets: users, or (from 7 on) the one model
+-- ARGV[1]      'account' or 'tenant'
+-- ARGV[2]      places in the broad set
 -- ARGV[3]      ms for which the members are vouched, ARGV[4] expiry of the sets in ms (longer than any marker's)
 -- ARGV[5]      accounts only: the model, ARGV[6] expiry of a dispatch bucket in ms
 -- ARGV[7..12]  accounts only: capacity, refill, per_ms of the account's and of the model's bucket; capacity 0 = none
--- ARGV[5..]    members <task>.<attempt> (of an account from 13 on), in the order in which they are to be served
+-- ARGV[5..]    (of an account from 13 on) in the order in which they are to be served: member <task>.<attempt>, which of
+--              the narrow sets (1 the first), places in it
 --
 -- Reply        per member:
 --              {1} held (perhaps since an earlier call: then no rate is charged again)
@@ -23,11 +26,11 @@
 --              A half-open breaker lets one attempt through at a time. A probe whose outcome never comes is over after twice the
 --              time of a vouching, which is longer than a submit may take.
 
-local of_account = #KEYS > 3
-local first = of_account and 13 or 5
+local of_account = ARGV[1] == 'account'
+local first, narrow_sets = of_account and 13 or 5, of_account and 6 or 2
 local replies = {}
 if redis.call('EXISTS', KEYS[1]) == 0 then
-  for i = first, #ARGV do
+  for i = first, #ARGV, 3 do
     replies[#replies + 1] = { 0 }
   end
   return replies
@@ -35,10 +38,11 @@ end
 local now = clock_ms()
 local vouched_ms = tonumber(ARGV[3])
 local until_ms = string.format('%.0f', now + vouched_ms)
-local used = { redis.call('ZCARD', KEYS[2]), redis.call('ZCARD', KEYS[3]) }
+-- How many are in each set, where that was looked up.
+local used = {}
 local pause, opened, open_until = 0, 0, 0
 if of_account then
-  local health = redis.call('HMGET', KEYS[4], 'not_before', 'not_before:' .. ARGV[5], 'opened', 'open_until')
+  local health = redis.call('HMGET', KEYS[3], 'not_before', 'not_before:' .. ARGV[5], 'opened', 'open_until')
   pause = math.max(tonumber(health[1] or '') or 0, tonumber(health[2] or '') or 0)
   opened, open_until = tonumber(health[3] or '') or 0, tonumber(health[4] or '') or 0
 end
@@ -50,7 +54,7 @@ local function charge_rates()
     local at = 7 + i * 3
     local capacity = tonumber(ARGV[at])
     if capacity > 0 then
-      local bucket = bucket_read(KEYS[5 + i], capacity, tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), now, 0)
+      local bucket = bucket_read(KEYS[4 + i], capacity, tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), now, 0)
       buckets[#buckets + 1] = bucket
       longest = math.max(longest, bucket_wait_ms(bucket, 1))
     end
@@ -77,7 +81,7 @@ local function refused_by_account(member)
     if open_until > now then
       return { 5, open_until - now }
     end
-    local under_way = redis.call('ZRANGE', KEYS[7], 0, 0, 'REV', 'WITHSCORES')
+    local under_way = redis.call('ZRANGE', KEYS[6], 0, 0, 'REV', 'WITHSCORES')
     local over_at = tonumber(under_way[2] or '') or 0
     if over_at > now then
       return { 5, math.min(over_at - now, 1000) }
@@ -88,35 +92,36 @@ local function refused_by_account(member)
     return { 3, wait }
   end
   if opened > 0 then
-    redis.call('DEL', KEYS[7])
-    redis.call('ZADD', KEYS[7], string.format('%.0f', now + 2 * vouched_ms), member)
-    redis.call('PEXPIRE', KEYS[7], 2 * vouched_ms)
+    redis.call('DEL', KEYS[6])
+    redis.call('ZADD', KEYS[6], string.format('%.0f', now + 2 * vouched_ms), member)
+    redis.call('PEXPIRE', KEYS[6], 2 * vouched_ms)
   end
 end
 
-local function acquire(member)
-  local is_in = { redis.call('ZSCORE', KEYS[2], member), redis.call('ZSCORE', KEYS[3], member) }
-  for i = 1, 2 do
-    local limit = tonumber(ARGV[i])
-    if not is_in[i] and used[i] >= limit then
-      return { 2, i, used[i], limit }
+local function acquire(member, narrow, narrow_limit)
+  local sets, limits, is_in = { KEYS[2], narrow }, { tonumber(ARGV[2]), narrow_limit }, {}
+  for i, set in ipairs(sets) do
+    used[set] = used[set] or redis.call('ZCARD', set)
+    is_in[i] = redis.call('ZSCORE', set, member)
+    if not is_in[i] and used[set] >= limits[i] then
+      return { 2, i, used[set], limits[i] }
     end
   end
   local refused = of_account and not is_in[1] and refused_by_account(member)
   if refused then
     return refused
   end
-  for i = 1, 2 do
-    redis.call('ZADD', KEYS[1 + i], 'GT', until_ms, member)
-    used[i] = used[i] + (is_in[i] and 0 or 1)
+  for i, set in ipairs(sets) do
+    redis.call('ZADD', set, 'GT', until_ms, member)
+    used[set] = used[set] + (is_in[i] and 0 or 1)
   end
   return { 1 }
 end
 
-for i = first, #ARGV do
-  replies[#replies + 1] = acquire(ARGV[i])
+for i = first, #ARGV, 3 do
+  replies[#replies + 1] = acquire(ARGV[i], KEYS[narrow_sets + tonumber(ARGV[i + 1])], tonumber(ARGV[i + 2]))
 end
-for i = 2, 3 do
-  redis.call('PEXPIRE', KEYS[i], ARGV[4])
+for set in pairs(used) do
+  redis.call('PEXPIRE', set, ARGV[4])
 end
 return replies

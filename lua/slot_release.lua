@@ -9,16 +9,16 @@
 --
 -- Why          Repeating it does nothing: the tokens go back only together with the member.
 
-local members = {}
+local unsent = ARGV[1] == '1'
+local broad, narrow = 0, 0
 for i = 2, #ARGV do
-  members[#members + 1] = ARGV[i]
-end
-local broad = redis.call('ZREM', KEYS[1], unpack(members))
-local narrow = redis.call('ZREM', KEYS[2], unpack(members))
-if ARGV[1] == '1' and broad > 0 then
-  if #KEYS > 4 then
-    redis.call('ZREM', KEYS[5], unpack(members))
+  local was = redis.call('ZREM', KEYS[1], ARGV[i])
+  broad, narrow = broad + was, narrow + redis.call('ZREM', KEYS[2], ARGV[i])
+  if unsent and was == 1 and #KEYS > 4 then
+    redis.call('ZREM', KEYS[5], ARGV[i])
   end
+end
+if unsent and broad > 0 then
   for i = 3, math.min(#KEYS, 4) do
     local state = redis.call('HMGET', KEYS[i], 'tokens', 'capacity')
     local tokens, capacity = tonumber(state[1] or ''), tonumber(state[2] or '')

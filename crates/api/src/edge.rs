@@ -9,20 +9,27 @@ use std::{
     convert::Infallible,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    pin::Pin,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
 use axum::{
-    body::Body,
+    body::{Body, HttpBody},
     extract::{ConnectInfo, MatchedPath, Request},
     response::{IntoResponse, Response},
     routing::Route,
 };
+use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use domain::{TaskId, complaints::Complaints};
 use futures::{FutureExt as _, future::ready};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http_body::{Frame, SizeHint};
 use tokio::time::timeout;
 use tower::Service as _;
 
@@ -123,7 +130,7 @@ pub(crate) fn edge(
     let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |info| info.0.ip());
     let address = state.proxies().client(peer, request.headers());
     let context = RequestContext::new(request_id(request.headers()), address);
-    let asked = Asked::of(&request);
+    let asked = Asked::of(&mut request);
     let limit = limit(state.config(), &request);
     let answer = match admit(state, &context, &request) {
         Ok(()) => {
@@ -161,8 +168,7 @@ fn complete(state: &ApiState, context: &RequestContext, asked: &Asked, response:
         write_problem(&problem, context, state.clock().now(), response);
     }
     finish(state, context, response);
-    let refused = response.status().is_client_error() || response.status().is_server_error();
-    if asked.body_is_long && refused {
+    if asked.long_body.as_ref().is_some_and(|is_read| !is_read.load(Ordering::Acquire)) {
         // Said, so that nobody sends the next request on a connection that ends.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -180,23 +186,64 @@ struct Asked {
     pattern: Option<MatchedPath>,
     /// The path, where a line of the log may tell of it.
     path: Option<String>,
-    /// Its body may still be on its way when it is refused.
-    body_is_long: bool,
+    /// Whether all of a long body was read.
+    long_body: Option<Arc<AtomicBool>>,
 }
 
 impl Asked {
-    fn of(request: &Request) -> Self {
+    fn of(request: &mut Request) -> Self {
         let method = request.method().clone();
         let told = !method.is_safe() || tracing::enabled!(tracing::Level::DEBUG);
         Self {
             pattern: request.extensions().get::<MatchedPath>().cloned(),
             path: told.then(|| loggable(request.uri().path()).to_owned()),
-            body_is_long: match declared_length(request.headers()) {
-                Some(length) => length > LEFT_BYTES_MAX,
-                None => request.headers().contains_key(header::TRANSFER_ENCODING),
-            },
+            long_body: watch_long_body(request),
             method,
         }
+    }
+}
+
+/// Has it noted when all of a body was read that may still be on its way when the request is answered.
+fn watch_long_body(request: &mut Request) -> Option<Arc<AtomicBool>> {
+    let is_long = match declared_length(request.headers()) {
+        Some(length) => length > LEFT_BYTES_MAX,
+        None => request.headers().contains_key(header::TRANSFER_ENCODING),
+    };
+    is_long.then(|| {
+        let is_read = Arc::new(AtomicBool::new(false));
+        let body = std::mem::take(request.body_mut());
+        *request.body_mut() = Body::new(Watched { body, is_read: Arc::clone(&is_read) });
+        is_read
+    })
+}
+
+/// A body that notes its end.
+struct Watched {
+    body: Body,
+    is_read: Arc<AtomicBool>,
+}
+
+impl HttpBody for Watched {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if matches!(frame, Poll::Ready(None)) || self.body.is_end_stream() {
+            self.is_read.store(true, Ordering::Release);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -39,7 +39,7 @@ scripts! {
     IpWindow = "ip_window";
     /// The sliding log of failed authentications of one address.
     AuthWindow = "lib_clock" "lib_window" "auth_window";
-    /// Takes the places of one attempt under one tag.
+    /// Takes the places of attempts under one tag.
     SlotAcquire = "lib_clock" "lib_bucket" "slot_acquire";
     /// Gives them back.
     SlotRelease = "slot_release";

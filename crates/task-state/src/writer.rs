@@ -46,10 +46,10 @@ struct Rest {
     max: Duration,
 }
 
-/// A commit costs almost the same for one move as for ten, and nobody waits long for these.
+/// A commit costs almost the same for one move as for ten, and nobody waits long for these. A full batch needs no rest.
 const AFTER_STEPS: Rest = Rest { times: 1, max: Duration::from_millis(4) };
-/// Settling takes the locks of accounts, and so does accepting: submits to a busy account wait for settlements at most a
-/// quarter of the time.
+/// Settling takes the locks of accounts, and so does accepting: between two batches of settlements there is room for submits
+/// to a busy account. Much longer rests made both wait without saving anything.
 const AFTER_ENDS: Rest = Rest { times: 1, max: Duration::from_millis(15) };
 
 /// A move that waits to be written.
@@ -173,7 +173,7 @@ pub(crate) fn spawn(shared: Weak<Shared>, queue: Queue) {
             if let Some(shared) = shared.upgrade() {
                 let gather = Duration::from_micros(shared.writers.gather_us.load(Ordering::Relaxed));
                 let begin_at = rested_at.max(Instant::now() + gather);
-                if begin_at > Instant::now() {
+                if begin_at > Instant::now() && inbox.len() + pending.len() < BATCH {
                     tokio::time::sleep_until(begin_at).await;
                     while inbox.len() + pending.len() < BATCH
                         && let Ok(message) = receiver.try_recv()

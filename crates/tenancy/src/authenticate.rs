@@ -32,6 +32,8 @@ use crate::{
 const TURN_LIMIT: Duration = Duration::from_secs(3);
 /// How long a session may be used after PostgreSQL last vouched for it, while it cannot be asked.
 const OUTLIVE_MAX: Duration = Duration::from_secs(60);
+/// How long whoever writes waits for an answer; longer than it takes where every trip takes half a second.
+const WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long an answer may take before such a session is used.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 /// For how long PostgreSQL is taken for away after it was; meanwhile nobody with such a session waits for it.
@@ -156,7 +158,10 @@ impl Tenancy {
     pub async fn authenticate(&self, bearer: &str) -> Result<Arc<Session>, AuthError> {
         let Some(parsed) = Bearer::parse(bearer) else { return Err(AuthError::Unknown) };
         let fingerprint: [u8; 32] = Sha256::digest(bearer.as_bytes()).into();
-        let answer = self.ask(fingerprint, parsed).await;
+        let answer = timeout(WAIT_MAX, self.ask(fingerprint, parsed)).await;
+        let answer = answer.unwrap_or_else(|_| {
+            Err(AuthError::Unavailable(Arc::new(PgError::from(sqlx::Error::PoolTimedOut))))
+        });
         self.caches.vouched.heed(fingerprint, &answer).await;
         answer
     }
@@ -403,6 +408,12 @@ mod tests {
             async move { slow.authenticate(&key).await.map(drop) }
         });
         proxy.frozen().await;
+        let said = "SELECT count(*) FROM pg_stat_activity
+                    WHERE datname = current_database() AND state = 'idle' AND query LIKE 'SELECT secret_sha256%FROM api_keys%'";
+        testkit::wait_until("the word to be said", Duration::from_secs(5), async || {
+            sqlx::query_scalar::<_, i64>(said).fetch_one(&db.pool).await.unwrap() == 1
+        })
+        .await;
         let revoked_at = Instant::now();
         revoke_key(&mut db.pool.acquire().await.unwrap(), &seed.key.id).await.unwrap().unwrap();
         tokio::time::sleep(AGE / 2).await;

@@ -214,6 +214,12 @@ async fn refusals_come_in_the_published_order() {
         assert_eq!(api.send(ask(&headers, vec![31, 139])).await.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }
     assert_eq!(api.send(ask(&[], b"{}".to_vec())).await.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    // What was read to its end leaves the connection as it is.
+    let long = format!("{{{}}}", " ".repeat(20_000));
+    let length = long.len().to_string();
+    let headers = [("content-length", length.as_str()), ("content-type", "application/json")];
+    let read = api.send(ask(&headers, long.into_bytes())).await;
+    assert_eq!((read.status, read.header("connection")), (StatusCode::UNPROCESSABLE_ENTITY, None));
     // Nothing was declared, so the limit has to hold while the body arrives.
     let mut undeclared = ask(&huge[1..], vec![]);
     let chunks =

@@ -59,7 +59,8 @@ impl Control {
         let calls = by_model(tasks, |task| &task.model).into_iter().map(|(model, tasks)| {
             let call = self.ready_call(Script::ReadyRemove, model).arg(why);
             tasks.iter().fold(call, |call, (_, task)| {
-                call.arg(task.task.to_string()).arg(task.tenant.to_string()).arg(task.user.to_string())
+                let call = call.arg(task.task.to_string()).arg(task.tenant.to_string());
+                call.arg(task.user.to_string()).arg(task.next_attempt_no)
             })
         });
         self.0.control.calls_done(calls.collect()).await

@@ -395,7 +395,9 @@ async fn a_task_that_went_back_is_added_although_its_claim_was_never_ended() {
     assert_eq!(corner.control.queue_depths(&[model()]).await, Ok(vec![1]), "it waits once, as it is now");
     assert_eq!(pop(&corner.control, 9).await, std::slice::from_ref(&third));
     // A late word about the attempt before says nothing of the one that is claimed now.
-    corner.control.put_back(&[(again, Park::Head)]).await.unwrap();
+    corner.control.put_back(&[(again.clone(), Park::Head)]).await.unwrap();
+    corner.control.done_ready(std::slice::from_ref(&again)).await.unwrap();
+    corner.control.remove_ready(&[again]).await.unwrap();
     assert!(pop(&corner.control, 9).await.is_empty());
     corner.control.put_back(&[(third.clone(), Park::Head)]).await.unwrap();
     assert_eq!(pop(&corner.control, 9).await, [third]);

@@ -72,7 +72,7 @@ impl Control {
         outcomes
     }
 
-    /// One trip: one script for all that ask for the same places.
+    /// One trip.
     async fn acquire_pairs(&self, asked: Vec<(&SlotClaim, Pair)>) -> Vec<Result<SlotOutcome, ControlError>> {
         let groups = alike(&asked);
         let calls = groups.iter().map(|group| self.acquire_call(&asked, group)).collect();
@@ -95,64 +95,79 @@ impl Control {
         outcomes
     }
 
-    /// The call of claims that ask for the same places, in their order.
+    /// The call of claims that are alike, in their order.
     fn acquire_call(&self, asked: &[(&SlotClaim, Pair)], group: &[usize]) -> Call {
         let keys = self.keys();
-        let (claim, pair) = asked[group[0]];
-        let (marker, broad, narrow) = match pair {
+        let (first, pair) = asked[group[0]];
+        let (marker, broad, broad_limit) = match pair {
             Pair::Account => (
-                SlotTag::Account(claim.account.clone()),
-                SlotSet::Account(claim.account.clone()),
-                SlotSet::Model(claim.account.clone(), claim.model.clone()),
+                SlotTag::Account(first.account.clone()),
+                SlotSet::Account(first.account.clone()),
+                first.limits.account,
             ),
-            Pair::Tenant => (
-                SlotTag::Tenant(claim.tenant),
-                SlotSet::Tenant(claim.tenant),
-                SlotSet::User(claim.tenant, claim.user),
-            ),
-        };
-        let mut names = vec![keys.slots_ready(&marker), keys.slots(&broad), keys.slots(&narrow)];
-        let (broad_limit, narrow_limit) = match pair {
-            Pair::Account => {
-                names.push(keys.health(&claim.account));
-                names.push(keys.dispatch_account(&claim.account));
-                names.push(keys.dispatch_model(&claim.account, &claim.model));
-                names.push(keys.probes(&claim.account));
-                (claim.limits.account, claim.limits.model)
+            Pair::Tenant => {
+                (SlotTag::Tenant(first.tenant), SlotSet::Tenant(first.tenant), first.limits.tenant)
             }
-            Pair::Tenant => (claim.limits.tenant, claim.limits.user),
         };
+        let mut names = vec![keys.slots_ready(&marker), keys.slots(&broad)];
+        if pair == Pair::Account {
+            names.push(keys.health(&first.account));
+            names.push(keys.dispatch_account(&first.account));
+            names.push(keys.dispatch_model(&first.account, &first.model));
+            names.push(keys.probes(&first.account));
+        }
+        let fixed = names.len();
+        let members: Vec<_> = group
+            .iter()
+            .map(|index| {
+                let (claim, _) = asked[*index];
+                let (narrow, limit) = match pair {
+                    Pair::Account => {
+                        (SlotSet::Model(claim.account.clone(), claim.model.clone()), claim.limits.model)
+                    }
+                    Pair::Tenant => (SlotSet::User(claim.tenant, claim.user), claim.limits.user),
+                };
+                let narrow = keys.slots(&narrow);
+                let place = names[fixed..].iter().position(|name| *name == narrow).unwrap_or_else(|| {
+                    names.push(narrow);
+                    names.len() - 1 - fixed
+                });
+                (claim.attempt.to_string(), place + 1, limit)
+            })
+            .collect();
         let call = Script::SlotAcquire
             .on(&names)
+            .arg(if pair == Pair::Account { "account" } else { "tenant" })
             .arg(broad_limit)
-            .arg(narrow_limit)
             .arg(millis(self.0.slot_vouch))
             .arg(jittered_ms(SETS_TTL));
         let call = match pair {
             Pair::Tenant => call,
             Pair::Account => {
-                let call = call.arg(claim.model.as_str()).arg(jittered_ms(DISPATCH_TTL));
-                rate_args(rate_args(call, claim.rates.account), claim.rates.model)
+                let call = call.arg(first.model.as_str()).arg(jittered_ms(DISPATCH_TTL));
+                rate_args(rate_args(call, first.rates.account), first.rates.model)
             }
         };
-        group.iter().fold(call, |call, index| call.arg(asked[*index].0.attempt.to_string()))
+        members.into_iter().fold(call, |call, (member, place, limit)| call.arg(member).arg(place).arg(limit))
     }
 }
 
-/// The indexes of claims that ask for the same places under the same limits, in the order of the first of each.
+/// The indexes of claims that one script serves in their order: those of a model at an account, and those of a tenant.
 fn alike(asked: &[(&SlotClaim, Pair)]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (index, (claim, pair)) in asked.iter().enumerate() {
         let is_like = |group: &&mut Vec<usize>| {
             let (first, first_pair) = asked[group[0]];
-            let same_places = match pair {
-                Pair::Account => (&first.account, &first.model) == (&claim.account, &claim.model),
-                Pair::Tenant => (first.tenant, first.user) == (claim.tenant, claim.user),
+            let same = match pair {
+                Pair::Account => {
+                    (&first.account, &first.model) == (&claim.account, &claim.model)
+                        && (first.limits.account, first.limits.model)
+                            == (claim.limits.account, claim.limits.model)
+                        && first.rates == claim.rates
+                }
+                Pair::Tenant => (first.tenant, first.limits.tenant) == (claim.tenant, claim.limits.tenant),
             };
-            first_pair == *pair
-                && same_places
-                && (first.limits, first.rates) == (claim.limits, claim.rates)
-                && group.len() < CHUNK
+            first_pair == *pair && same && group.len() < CHUNK
         };
         match groups.iter_mut().find(is_like) {
             Some(group) => group.push(index),

@@ -101,6 +101,37 @@ async fn one_slice_counts_within_itself() {
 }
 
 #[tokio::test]
+async fn places_that_are_left_go_by_the_order_of_the_claims_whoever_they_are_for() {
+    let (tenant, user) = ids();
+    let (stranger, colleague) = (TenantId::generate(), UserId::generate());
+    let corner = ready_corner(tenant).await;
+    corner.make_ready(&SlotTag::Tenant(stranger)).await;
+    let acquired = async |claims: &[SlotClaim], trips| {
+        let outcomes = corner.control.acquire_slots(claims, trips).await;
+        let slots: Vec<_> = claims.iter().map(SlotClaim::slot).collect();
+        corner.control.release_slots(&slots, Sent::Yes).await.unwrap();
+        outcomes.iter().map(|outcome| *outcome == Ok(SlotOutcome::Acquired)).collect::<Vec<_>>()
+    };
+    for trips in [Trips::One, Trips::Two] {
+        // Two users of a tenant with three places.
+        let limits = SlotLimits { account: 99, model: 99, tenant: 3, user: 2 };
+        let claims: Vec<_> = [user, colleague, user, colleague, user, colleague]
+            .map(|user| SlotClaim { limits, ..claim(tenant, user) })
+            .into();
+        assert_eq!(acquired(&claims, trips).await, [true, true, true, false, false, false]);
+        // Two tenants of different tiers at an account with four.
+        let claims: Vec<_> =
+            [(tenant, 7), (stranger, 9), (tenant, 7), (stranger, 9), (tenant, 7), (stranger, 9)]
+                .map(|(tenant, places)| SlotClaim {
+                    limits: SlotLimits { account: 4, model: 99, tenant: places, user: places },
+                    ..claim(tenant, user)
+                })
+                .into();
+        assert_eq!(acquired(&claims, trips).await, [true, true, true, true, false, false]);
+    }
+}
+
+#[tokio::test]
 async fn acquire_and_release_are_idempotent_and_a_repeat_costs_no_rate() {
     let (tenant, user) = ids();
     let corner = ready_corner(tenant).await;
