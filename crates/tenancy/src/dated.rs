@@ -31,6 +31,8 @@ impl<T> Dated<T> {
 /// Remembers so many values at most, none of them longer than some time after it was asked for.
 pub(crate) struct Memory<K, T> {
     known: Cache<K, Dated<T>>,
+    /// When keys were forgotten: what was asked for before that is not remembered any more, whenever it comes home.
+    forgotten: Cache<K, Instant>,
     age_max: Duration,
 }
 
@@ -41,7 +43,8 @@ where
 {
     pub(crate) fn new(values_max: u64, age_max: Duration) -> Self {
         let known = Cache::builder().max_capacity(values_max).expire_after(AgeMax(age_max)).build();
-        Self { known, age_max }
+        let forgotten = Cache::builder().max_capacity(values_max).time_to_live(age_max).build();
+        Self { known, forgotten, age_max }
     }
 
     pub(crate) async fn get(&self, key: &K) -> Option<Dated<T>> {
@@ -58,14 +61,18 @@ where
         loop {
             let found = self.known.try_get_with(key.clone(), Dated::ask(read())).await?;
             // A read under way may have begun long ago. The next one begins after we came.
-            if found.asked_at + self.age_max >= came_at {
+            if found.asked_at + self.age_max >= came_at && !self.is_forgotten(key, &found).await {
                 return Ok(found);
             }
+            self.known.invalidate(key).await;
         }
     }
 
     /// Remembers this, unless something is known that was asked for later.
     pub(crate) async fn learn(&self, key: K, news: Dated<T>) {
+        if self.is_forgotten(&key, &news).await {
+            return;
+        }
         let later =
             |known: moka::Entry<K, Dated<T>>| Some(known.into_value()).filter(|k| k.asked_at > news.asked_at);
         let decide =
@@ -73,8 +80,14 @@ where
         self.known.entry(key).and_upsert_with(decide).await;
     }
 
+    /// From now on nothing counts that was asked for before.
     pub(crate) async fn forget(&self, key: &K) {
+        self.forgotten.insert(key.clone(), Instant::now()).await;
         self.known.invalidate(key).await;
+    }
+
+    async fn is_forgotten(&self, key: &K, value: &Dated<T>) -> bool {
+        self.forgotten.get(key).await.is_some_and(|at| value.asked_at < at)
     }
 
     #[cfg(test)]
@@ -160,7 +173,33 @@ mod tests {
         assert_eq!(memory.get(&1).await.unwrap().value, "as it is");
         memory.learn(1, Dated { value: "as it became", asked_at: begun + Duration::from_millis(2) }).await;
         assert_eq!(memory.get(&1).await.unwrap().value, "as it became");
+        let before = Instant::now();
         memory.forget(&1).await;
         assert!(memory.get(&1).await.is_none());
+        memory.learn(1, Dated { value: "as it was before the change", asked_at: before }).await;
+        assert!(memory.get(&1).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_read_that_a_change_overtakes_is_repeated() {
+        let memory = Arc::new(Memory::<u8, &str>::new(10, Duration::from_secs(60)));
+        let ((old, first), (new, second)) = (oneshot::channel(), oneshot::channel());
+        let answers = Arc::new(Mutex::new(vec![second, first]));
+        let asking = tokio::spawn({
+            let (memory, answers) = (Arc::clone(&memory), Arc::clone(&answers));
+            async move {
+                let read = || async {
+                    let answer = answers.lock().unwrap().pop().unwrap();
+                    answer.await
+                };
+                memory.get_or_read(&1, read).await.unwrap().value
+            }
+        });
+        testkit::wait_until("the question", AGE, async || answers.lock().unwrap().len() == 1).await;
+        memory.forget(&1).await;
+        old.send("as it was").unwrap();
+        new.send("as it is").unwrap();
+        assert_eq!(asking.await.unwrap(), "as it is");
+        assert_eq!(memory.get(&1).await.unwrap().value, "as it is");
     }
 }

@@ -204,7 +204,13 @@ async fn what_is_wrong_with_a_limit_is_named() {
         let named = answer.json()["errors"][0]["field"].as_str().unwrap().to_owned();
         assert!(named == field || named.ends_with(&format!(".{field}")), "{path} {body}: {named}");
     }
-    for path in ["tier:gold/reads", "tier:free/nothing", "user:x/reads", "key:abcdefghijkl/reads"] {
+    for path in [
+        "tier:free/submit-model:nope",
+        "tier:gold/reads",
+        "tier:free/nothing",
+        "user:x/reads",
+        "key:abcdefghijkl/reads",
+    ] {
         assert_eq!(desk.put(path, &rate(1)).await.status, StatusCode::NOT_FOUND, "{path}");
     }
     assert_eq!(desk.log().await, Vec::<String>::new());

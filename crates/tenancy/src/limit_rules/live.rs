@@ -63,17 +63,27 @@ impl LiveRules {
     }
 
     async fn read_ahead(&self) {
+        // However it ends, also with its event loop: the next one may begin.
+        let _reading = Reading(&self.shared.reading);
         match Dated::ask(self.read()).await {
             Ok(known) => self.shared.known.learn((), known).await,
             // Whoever comes after their time is told.
             Err(error) => tracing::debug!(%error, "the limit rules could not be read ahead of time"),
         }
-        self.shared.reading.store(false, Ordering::Release);
     }
 
     async fn read(&self) -> Result<Arc<RuleBook>, PgError> {
         let mut conn = self.pool.acquire().await.map_err(PgError::from)?;
         let rules = rows::all_limit_rules(&mut conn).await?;
         Ok(Arc::new(RuleBook::new(rules)))
+    }
+}
+
+/// A read in the background that is under way.
+struct Reading<'a>(&'a AtomicBool);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }

@@ -6,7 +6,7 @@ use axum::{
 };
 use domain::limits::{Bucket, Window};
 use http::request::Parts;
-use operator::{Figure, RuleKey, RuleSubject};
+use operator::{Figure, OperatorError, RuleKey, RuleSubject};
 use serde::Deserialize;
 use tenancy::limit_rules::LimitName;
 use utoipa::ToSchema;
@@ -152,6 +152,11 @@ pub(crate) async fn put_limit(
     Body(body): Body<NewLimitBody>,
 ) -> Result<Response, Problem> {
     let figure = body.figure(&path.limit)?;
+    if let LimitName::SubmitModel(model) = &path.limit
+        && state.catalogue().model(model).is_none()
+    {
+        return Err(OperatorError::NotFound.into());
+    }
     let _turn = state.store().pass().await?;
     let rule = state.operator().put_limit(actor, path.rule(body.shadow), figure).await?;
     Ok(json(&LimitRuleView::from(rule)))
