@@ -252,8 +252,6 @@ local function place(task, tenant, user, score, not_before, now)
     touch(own .. ':tasks')
   end
   count(tenant, 1)
-  touch(tenant_key(tenant))
-  touch(P .. 'n')
 end
 
 -- Takes a task out wherever it waits; whether it did.

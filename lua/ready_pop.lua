@@ -28,7 +28,7 @@ if before[1] == ARGV[5] then
 end
 
 local now = clock_ms()
-local claim_until = whole(now + tonumber(ARGV[3]))
+local claim_until = now + tonumber(ARGV[3])
 
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. 'timers', '-inf', whole(now), 'LIMIT', 0, 128)) do
   local kind, tenant, user = string.match(member, '^(%a):([^:]+):?(.*)$')
@@ -91,8 +91,8 @@ for _ = 1, max * 2 + 64 do
       local record = redis.call('GET', P .. 'k:' .. task)
       if record then
         local _, _, _, weight = fields(record)
-        redis.call('ZADD', P .. 'claimed', claim_until, task)
-        take_turns(tenant, user, weight, now + tonumber(ARGV[3]))
+        redis.call('ZADD', P .. 'claimed', whole(claim_until), task)
+        take_turns(tenant, user, weight, claim_until)
         popped[#popped + 1] = task
         popped[#popped + 1] = record
       end

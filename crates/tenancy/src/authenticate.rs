@@ -79,8 +79,7 @@ type Outliving = (Arc<Verified>, Arc<Session>);
 /// Sessions that PostgreSQL has vouched for, by the SHA-256 of the bearer text, and whether it is away.
 #[derive(Debug)]
 pub(crate) struct Vouched {
-    /// None: it has said since that the key or token is over.
-    sessions: Memory<[u8; 32], Option<Outliving>>,
+    sessions: Memory<[u8; 32], Outliving>,
     away: Mutex<Option<Instant>>,
 }
 
@@ -90,19 +89,20 @@ impl Vouched {
     }
 
     async fn session(&self, fingerprint: &[u8; 32]) -> Option<Arc<Session>> {
-        let (verified, session) = self.sessions.get(fingerprint).await?.value?;
+        let (verified, session) = self.sessions.get(fingerprint).await?.value;
         (!verified.is_over()).then_some(session)
     }
 
-    /// Forgets whoever is refused. A key that was good once is kept in mind as one that is over, so that an earlier answer
-    /// which comes home later does not bring it back.
-    async fn heed(&self, fingerprint: [u8; 32], answer: &Result<Arc<Session>, AuthError>) {
-        match answer {
-            Err(AuthError::Revoked | AuthError::Expired) => {
-                self.sessions.learn(fingerprint, Dated { value: None, asked_at: Instant::now() }).await;
-            }
-            Err(AuthError::Unknown) => self.sessions.forget(&fingerprint).await,
-            Err(AuthError::Unavailable(_)) | Ok(_) => {}
+    /// Forgets whoever is refused, so that an earlier answer which comes home later does not bring them back.
+    async fn heed(&self, fingerprint: &[u8; 32], answer: &Result<Arc<Session>, AuthError>) {
+        let is_over = match answer {
+            Err(AuthError::Revoked | AuthError::Expired) => true,
+            // Whoever never was good takes up no place here, however many texts they try.
+            Err(AuthError::Unknown) => self.sessions.get(fingerprint).await.is_some(),
+            Err(AuthError::Unavailable(_)) | Ok(_) => false,
+        };
+        if is_over {
+            self.sessions.forget(fingerprint).await;
         }
     }
 
@@ -162,7 +162,7 @@ impl Tenancy {
         let answer = answer.unwrap_or_else(|_| {
             Err(AuthError::Unavailable(Arc::new(PgError::from(sqlx::Error::PoolTimedOut))))
         });
-        self.caches.vouched.heed(fingerprint, &answer).await;
+        self.caches.vouched.heed(&fingerprint, &answer).await;
         answer
     }
 
@@ -197,7 +197,7 @@ impl Tenancy {
             vouched.note_away();
             return Ok(session);
         }
-        vouched.heed(fingerprint, &answer).await;
+        vouched.heed(&fingerprint, &answer).await;
         answer
     }
 
@@ -218,7 +218,7 @@ impl Tenancy {
         let (credential, origins) = (verified.credential.clone(), &verified.origins);
         let session = Arc::new(self.session(&profile, verified.scopes, credential, origins, &book));
         if is_news {
-            let vouched = Dated { value: Some((verified, Arc::clone(&session))), asked_at };
+            let vouched = Dated { value: (verified, Arc::clone(&session)), asked_at };
             self.caches.vouched.sessions.learn(fingerprint, vouched).await;
         }
         Ok(session)

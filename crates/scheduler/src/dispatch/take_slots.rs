@@ -121,14 +121,14 @@ pub(super) async fn take(worker: &Worker, wishes: Vec<Wish>, trips: Trips) -> Re
     let mut taken = Taken { acquired: Vec::new(), asked_at: Instant::now(), put_back: Vec::new() };
     let mut open = Vec::with_capacity(wishes.len());
     for mut wish in wishes {
-        if wish.ways.is_empty()
-            && let Some(why) = wish.refused.take()
-        {
-            taken.put_back.push(PutBack { task: wish.task, why });
-        } else if wish.tier.is_none() {
+        if wish.tier.is_none() {
             tracing::error!(task = %wish.task.task, user = %wish.task.user, "a queued task's owner is not known");
             let until_ms = (worker.clock.now() + UNKNOWN_OWNER).timestamp_millis();
             let why = Refusal { park: Park::Task { until_ms }, wait: None, rest: None };
+            taken.put_back.push(PutBack { task: wish.task, why });
+        } else if wish.ways.is_empty()
+            && let Some(why) = wish.refused.take()
+        {
             taken.put_back.push(PutBack { task: wish.task, why });
         } else {
             open.push(wish);
