@@ -1,4 +1,5 @@
 //! One transaction for a slice of submits: a fixed number of statements, one verdict per element in arrival order.
+//! [`crate::foresight`] does without the locks where it can.
 //!
 //! Keys are reserved first, then accounts, grants, quota windows and open counts are locked, both in one round trip; every
 //! element is decided in memory against the locked figures, and what was decided is written. (An UPDATE over joined rows would
@@ -85,10 +86,29 @@ pub(crate) enum Step {
     Elsewhere,
 }
 
+impl Failed {
+    /// Of a statement that reserves keys and does something else besides.
+    pub(crate) fn of_statement(error: PgError) -> Self {
+        let at = if error.arose_in("tenancy_reserve_keys") { Step::Reserve } else { Step::Elsewhere };
+        Self { at, error }
+    }
+}
+
 impl From<PgError> for Failed {
     fn from(error: PgError) -> Self {
         Self { at: Step::Elsewhere, error }
     }
+}
+
+/// What a transaction came to.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// One per element.
+    pub(crate) verdicts: Vec<Verdict>,
+    /// The figures after it, as long as nobody else changes them.
+    pub(crate) admission: Admission,
+    /// Its instant.
+    pub(crate) now: DateTime<Utc>,
 }
 
 /// Writes a batch, in the transaction of the given instant. No idempotency key may be in it twice.
@@ -96,7 +116,7 @@ pub(crate) async fn write(
     conn: &mut PgConnection,
     elements: &[Arc<Element>],
     now: DateTime<Utc>,
-) -> Result<Vec<Verdict>, Failed> {
+) -> Result<Written, Failed> {
     let all: Vec<&Element> = elements.iter().map(|element| &**element).collect();
     let access = project_access(conn, &all).await?;
     let (mut verdicts, mut admission) = open(conn, &all, now).await?;
@@ -124,7 +144,7 @@ pub(crate) async fn write(
     task_state::create(conn, &tasks, &admission, now).await?;
     // A refused request does not consume its key.
     idempotency::forget(conn, &refused_keys).await?;
-    Ok(verdicts.into_iter().flatten().collect())
+    Ok(Written { verdicts: verdicts.into_iter().flatten().collect(), admission, now })
 }
 
 /// Reserves the keys and locks what the elements touch. No verdict for the elements that go on.
@@ -140,11 +160,7 @@ async fn open(
     let keys: Vec<NewKey<'_>> = keyed
         .iter()
         .zip(&answers)
-        .filter_map(|(place, (subject, body))| {
-            let element = elements[*place];
-            let fingerprint = element.key.as_ref()?.fingerprint;
-            Some(NewKey { key: element.key_ref()?, fingerprint, subject, status: answer::ACCEPTED, body })
-        })
+        .filter_map(|(place, (subject, body))| elements[*place].new_key(subject, body))
         .collect();
     let (reserved, admission) = reserve_and_lock(conn, &keys, locks(elements, now)).await?;
     for (place, outcome) in keyed.into_iter().zip(reserved) {
@@ -188,11 +204,7 @@ async fn reserve_and_lock(
     )
     .fetch_all(&mut *conn)
     .await
-    .map_err(|error| {
-        let error = PgError::from(error);
-        let at = if error.arose_in("tenancy_reserve_keys") { Step::Reserve } else { Step::Elsewhere };
-        Failed { at, error }
-    })?;
+    .map_err(|error| Failed::of_statement(error.into()))?;
     let free = rows.first().map_or(0, |row| row.reserved);
     let locked = rows.into_iter().filter_map(|row| {
         Some(LockedRow {
@@ -256,7 +268,7 @@ async fn project_access(
 
 impl Element {
     /// Decides this element against what is left after those before it, and notes there what it takes.
-    fn admit(
+    pub(crate) fn admit(
         &self,
         access: Option<SubmitAccess>,
         admission: &mut Admission,
@@ -313,12 +325,18 @@ impl Element {
         SubmitError::QueueFull { scope: full.scope, open: full.open, limit: full.limit, retry_after }
     }
 
-    fn body(&self, now: DateTime<Utc>) -> String {
+    pub(crate) fn body(&self, now: DateTime<Utc>) -> String {
         let request = &self.request;
         answer::accepted(self.task, &request.model.name, request.price, now, request.deadline_seconds)
     }
 
-    fn key_ref(&self) -> Option<KeyRef<'_>> {
+    /// Its key with the answer that it will have been given.
+    pub(crate) fn new_key<'a>(&'a self, subject: &'a str, body: &'a str) -> Option<NewKey<'a>> {
+        let fingerprint = self.key.as_ref()?.fingerprint;
+        Some(NewKey { key: self.key_ref()?, fingerprint, subject, status: answer::ACCEPTED, body })
+    }
+
+    pub(crate) fn key_ref(&self) -> Option<KeyRef<'_>> {
         let key = self.key.as_ref()?.key.as_str();
         Some(KeyRef { user: self.user, route: ROUTE, key })
     }
@@ -367,7 +385,8 @@ mod tests {
             })
         })
         .await
-        .unwrap();
+        .unwrap()
+        .verdicts;
         let accepted: Vec<_> =
             verdicts.iter().map(|verdict| matches!(verdict, Verdict::Accepted { .. })).collect();
         assert_eq!(accepted, [vec![true; 3], vec![false; 47]].concat());
@@ -401,7 +420,8 @@ mod tests {
             })
         })
         .await
-        .unwrap();
+        .unwrap()
+        .verdicts;
         let accepted: Vec<_> =
             verdicts.iter().map(|verdict| matches!(verdict, Verdict::Accepted { .. })).collect();
         assert_eq!(accepted, [true, false, false, true, true]);

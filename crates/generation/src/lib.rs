@@ -10,6 +10,7 @@ mod batch;
 mod cancel;
 mod config;
 mod error;
+mod foresight;
 mod limits;
 mod local_limits;
 #[cfg(test)]

@@ -219,7 +219,8 @@ async fn the_elements_of_one_batch_are_decided_one_after_the_other() {
         Box::pin(async move { batch::write(conn, &elements, at("2026-06-15T12:00:00Z")).await })
     })
     .await
-    .unwrap();
+    .unwrap()
+    .verdicts;
     let passed: Vec<_> = verdicts.iter().map(|v| matches!(v, Verdict::Accepted { .. })).collect();
     let (yes, no) = (true, false);
     assert_eq!(passed, [yes, yes, no, yes, yes, yes, yes, yes, no, yes, no, yes, no, yes]);

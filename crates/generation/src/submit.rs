@@ -226,7 +226,7 @@ fn replayed(answer: &StoredAnswer, key: &Keyed) -> Option<Result<Submitted, Subm
 }
 
 impl Keyed {
-    fn new(key: IdempotencyKey, request: &GenerationRequest) -> Self {
+    pub(crate) fn new(key: IdempotencyKey, request: &GenerationRequest) -> Self {
         let digest =
             Sha256::new().chain_update(ROUTE).chain_update([0]).chain_update(key.as_str()).finalize();
         let mut hash = [0; 16];

@@ -22,7 +22,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Shared, SubmitError, Submitted, answer,
-    batch::{self, Element, Failed, Verdict},
+    batch::{self, Element, Failed, Verdict, Written},
+    foresight::Foresight,
 };
 
 /// Batches at most that wait for somebody's lock beside the writers.
@@ -60,6 +61,7 @@ impl Writers {
                 let writer = Writer {
                     shared: Arc::clone(shared),
                     session: Dedicated::new(shared.pool.clone()),
+                    foresight: Foresight::default(),
                     sender: sender.downgrade(),
                     lanes: Arc::clone(&lanes),
                     remembering: Arc::clone(&remembering),
@@ -101,6 +103,7 @@ impl Writers {
 struct Writer {
     shared: Arc<Shared>,
     session: Dedicated,
+    foresight: Foresight,
     /// Its own queue's other end, to see whether somebody waits.
     sender: mpsc::WeakSender<Waiting>,
     lanes: Arc<Semaphore>,
@@ -148,17 +151,37 @@ impl Writer {
     }
 
     async fn write(self: &Arc<Self>, batch: Vec<Waiting>) {
-        match self.attempt(&batch, self.shared.config.batch_lock()).await {
-            Ok(verdicts) => self.answer(batch, verdicts),
+        match self.at_once_or_locked(&batch).await {
+            Ok(written) => self.answer(batch, self.foresight.committed(written)),
             Err(failed) => self.recover(batch, failed).await,
         }
     }
 
+    /// The batch as it was foreseen, else in a transaction that locks first.
+    async fn at_once_or_locked(&self, batch: &[Waiting]) -> Result<Written, Failed> {
+        let lock_limit = self.shared.config.batch_lock();
+        let elements: Vec<Arc<Element>> = batch.iter().map(|waiting| Arc::clone(&waiting.element)).collect();
+        if let Some(foreseen) = self.foresight.of(&elements, lock_limit)
+            && let Some(written) = foreseen.write(&self.session, &self.foresight).await?
+        {
+            return Ok(written);
+        }
+        self.locked(elements, lock_limit).await
+    }
+
     /// One transaction over the batch.
     async fn attempt(&self, batch: &[Waiting], lock_limit: Duration) -> Result<Vec<Verdict>, Failed> {
+        let elements = batch.iter().map(|waiting| Arc::clone(&waiting.element)).collect();
+        self.locked(elements, lock_limit).await.map(|written| written.verdicts)
+    }
+
+    async fn locked(&self, elements: Vec<Arc<Element>>, lock_limit: Duration) -> Result<Written, Failed> {
         let sender = self.sender.clone();
-        let follows = move || sender.upgrade().is_some_and(|queue| queue.capacity() < queue.max_capacity());
-        let elements: Vec<Arc<Element>> = batch.iter().map(|waiting| Arc::clone(&waiting.element)).collect();
+        // A batch that does without locks begins no transaction.
+        let locks_again = !self.foresight.is_awake();
+        let follows = move || {
+            locks_again && sender.upgrade().is_some_and(|queue| queue.capacity() < queue.max_capacity())
+        };
         self.session
             .transact(lock_limit, follows, move |conn, now| {
                 async move { batch::write(conn, &elements, now).await }.boxed()

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use chrono::{DateTime, Utc};
 use domain::{AccountId, Credits, GrantId, TenantId, UserId};
 use pg::{PgConnection, PgError};
+use sqlx::{Arguments as _, error::BoxDynError, postgres::PgArguments};
 use uuid::Uuid;
 
 use crate::{
@@ -246,15 +247,25 @@ impl Admission {
 }
 
 impl AdmissionColumns {
-    /// Whether the functions changed what they were to change.
+    /// Adds the arguments of `ledger_write_admission` and then those of `ledger_charge_days`.
     ///
     /// # Errors
-    /// [`PgError::UnexpectedRows`]; the transaction must then be given up.
-    pub fn check(&self, changed: &[i64], charged: i64) -> Result<(), PgError> {
-        let count = |place: usize| changed.get(place).map_or(0, |count| count.unsigned_abs());
-        PgError::expect_rows("hold: accounts", self.accounts.len(), count(0))?;
-        PgError::expect_rows("hold: grants", self.grants.len(), count(1))?;
-        PgError::expect_rows("open counts: add", self.kinds.len(), count(2))?;
-        PgError::expect_rows("quota windows: add", self.days.len(), charged.unsigned_abs())
+    /// When one cannot be encoded.
+    pub fn add_to(&self, to: &mut PgArguments) -> Result<(), BoxDynError> {
+        to.add(&self.accounts)?;
+        to.add(&self.account_sums)?;
+        to.add(&self.grants)?;
+        to.add(&self.grant_sums)?;
+        to.add(&self.moved_accounts)?;
+        to.add(&self.moved_grants)?;
+        to.add(&self.moved_tasks)?;
+        to.add(&self.moved_amounts)?;
+        to.add(&self.kinds)?;
+        to.add(&self.subjects)?;
+        to.add(&self.added)?;
+        to.add(&self.day_kinds)?;
+        to.add(&self.day_subjects)?;
+        to.add(&self.days)?;
+        to.add(&self.day_added)
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct LockedAccount {
     pub(crate) taken: i64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct LockedGrant {
     pub(crate) id: GrantId,
     pub(crate) available: i64,

@@ -118,12 +118,51 @@ impl Dedicated {
         .await
     }
 
+    /// Runs one statement that is a transaction by itself, on the same terms: a dropped future leaves nothing half-way.
+    ///
+    /// # Errors
+    /// [`PgError`] of the statement, of which nothing has happened then; [`PgError::CommitUnknown`] when nobody can say whether
+    /// it did.
+    pub async fn statement<T, F>(&self, work: F) -> Result<T, PgError>
+    where
+        F: for<'c> FnOnce(&'c mut PgConnection) -> BoxFuture<'c, Result<T, sqlx::Error>> + Send + 'static,
+        T: Send + 'static,
+    {
+        let dedicated = self.clone();
+        join(tokio::spawn(async move {
+            // What was begun ahead ends with its connection.
+            let kept = dedicated.take().filter(|kept| kept.begun.is_none());
+            let mut conn = match kept.and_then(|mut kept| kept.conn.take()) {
+                Some(conn) => conn,
+                None => dedicated.pool.acquire().await?,
+            };
+            match work(&mut conn).await.map_err(commit_error) {
+                Ok(value) => {
+                    dedicated.keep(conn, None);
+                    Ok(value)
+                }
+                Err(error) => {
+                    if matches!(error, PgError::CommitUnknown(_)) {
+                        close(conn);
+                    } else {
+                        dedicated.keep(conn, None);
+                    }
+                    Err(error)
+                }
+            }
+        }))
+        .await
+    }
+
+    fn take(&self) -> Option<Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     async fn begin(
         &self,
         lock_limit: Duration,
     ) -> Result<(PoolConnection<Postgres>, DateTime<Utc>), PgError> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(mut kept) = kept
+        if let Some(mut kept) = self.take()
             && let Some(mut conn) = kept.conn.take()
         {
             if let Some(begun) = kept.begun

@@ -83,6 +83,13 @@ impl PgError {
         database.and_then(PgDatabaseError::r#where).is_some_and(|context| context.contains(function))
     }
 
+    /// Whether the error was raised by a function of ours with this state.
+    #[must_use]
+    pub fn raised(&self, state: &str) -> bool {
+        let Self::Statement(error) = self else { return false };
+        error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == state)
+    }
+
     /// The violated constraint.
     #[must_use]
     pub fn constraint(&self) -> Option<&str> {

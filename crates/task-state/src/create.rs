@@ -8,6 +8,7 @@ use domain::{
 use ledger::Admission;
 use outbox::{Envelope, NewEvent, Topic};
 use pg::{PgConnection, PgError};
+use sqlx::{Arguments as _, Encode, Postgres, Type, error::BoxDynError, postgres::PgArguments};
 
 /// A task to be made. Its id is made before the transaction, so that a lost COMMIT answer can be looked up.
 #[derive(Debug, Clone)]
@@ -78,84 +79,76 @@ pub async fn create(
     if tasks.is_empty() {
         return Ok(());
     }
-    let ids: Vec<_> = tasks.iter().map(|t| t.task.as_uuid()).collect();
-    let prices: Vec<_> = tasks.iter().map(|t| t.price.get()).collect();
-    let deadlines: Vec<_> =
-        tasks.iter().map(|t| now + TimeDelta::seconds(i64::from(t.deadline_seconds))).collect();
-    // One statement for three tables, the ledger and the outbox: an admission is paid for by its round trips.
+    let arguments = arguments(tasks, admission, now)?;
+    sqlx::query_with(
+        "SELECT task_state_create(
+             $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
+             $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41)",
+        arguments,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// As for [`create`]: the 41 arguments of the SQL function `task_state_create`, for whoever makes tasks in a statement of its
+/// own. The function makes sure that it touches what it should.
+///
+/// # Errors
+/// When an argument cannot be encoded.
+pub fn arguments(
+    tasks: &[NewTask],
+    admission: &Admission,
+    now: DateTime<Utc>,
+) -> Result<PgArguments, PgError> {
     let messages: Vec<NewEvent> = tasks.iter().map(requested).collect();
     let outbox = outbox::Columns::of(&messages);
-    let hold = admission.columns();
-    let written = sqlx::query!(
-        r#"WITH inputs AS (
-             INSERT INTO generation_inputs
-                 (task_id, prompt, negative_prompt, duration_seconds, resolution, aspect_ratio, seed, traceparent, tags)
-             SELECT id, prompt, negative_prompt, duration_seconds, resolution, aspect_ratio, seed, traceparent,
-                    CASE WHEN tags = '[]' THEN '{}' ELSE ARRAY(SELECT jsonb_array_elements_text(tags::jsonb)) END
-             FROM unnest($1::uuid[], $10::text[], $11::text[], $12::int[], $13::text[], $14::text[], $15::bigint[],
-                         $16::text[], $21::text[])
-                  AS i(id, prompt, negative_prompt, duration_seconds, resolution, aspect_ratio, seed, tags, traceparent)),
-         history AS (
-             INSERT INTO task_events (task_id, version, type, status, stage, attempt_no, at, credits)
-             SELECT id, 1, $18, $17, $19, 0, $20, price FROM unnest($1::uuid[], $7::bigint[]) AS e(id, price)),
-         task AS (
-             INSERT INTO generation_tasks (id, tenant_id, user_id, project_id, account_id, model, price,
-                                           submit_deadline_at, deadline_at, priority, status, version, created_at,
-                                           updated_at, quota_day)
-             SELECT id, tenant_id, user_id, project_id, account_id, model, price, deadline_at, deadline_at, priority, $17,
-                    1, $20, $20, quota_day
-             FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::text[], $7::bigint[],
-                         $8::timestamptz[], $9::smallint[], $37::timestamptz[])
-                  AS t(id, tenant_id, user_id, project_id, account_id, model, price, deadline_at, priority, quota_day))
-         SELECT outbox_append($22::text[], $23, $24::text[], $25) AS "appended!",
-                ledger_write_admission($26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36) AS "changed!",
-                ledger_charge_days($38, $39, $40, $41) AS "charged!""#,
-        &ids,
-        &tasks.iter().map(|t| t.tenant.as_uuid()).collect::<Vec<_>>(),
-        &tasks.iter().map(|t| t.user.as_uuid()).collect::<Vec<_>>(),
-        &tasks.iter().map(|t| t.project.map(ProjectId::as_uuid)).collect::<Vec<_>>() as _,
-        &tasks.iter().map(|t| t.account.as_uuid()).collect::<Vec<_>>(),
-        &tasks.iter().map(|t| t.model.as_str().to_owned()).collect::<Vec<_>>(),
-        &prices,
-        &deadlines,
-        &tasks.iter().map(|t| i16::from(t.priority.get())).collect::<Vec<_>>(),
-        &tasks.iter().map(|t| t.inputs.prompt.clone()).collect::<Vec<_>>(),
-        &tasks.iter().map(|t| t.inputs.negative_prompt.clone()).collect::<Vec<_>>() as _,
-        &tasks.iter().map(|t| i32::try_from(t.inputs.duration_seconds).unwrap_or(i32::MAX)).collect::<Vec<_>>(),
-        &tasks.iter().map(|t| t.inputs.resolution.clone()).collect::<Vec<_>>(),
-        &tasks.iter().map(|t| t.inputs.aspect_ratio.clone()).collect::<Vec<_>>() as _,
-        &tasks.iter().map(|t| t.inputs.seed.map(i64::from)).collect::<Vec<_>>() as _,
-        &tasks.iter().map(|t| serde_json::json!(t.inputs.tags).to_string()).collect::<Vec<_>>(),
-        TaskStatus::Queued.as_str(),
-        EventType::Created.as_str(),
-        Stage::Queued.as_str(),
-        now,
-        &tasks.iter().map(|t| t.traceparent.clone()).collect::<Vec<_>>() as _,
-        outbox.topics as _,
-        &outbox.keys,
-        outbox.payloads as _,
-        &outbox.shards,
-        &hold.accounts,
-        &hold.account_sums,
-        &hold.grants,
-        &hold.grant_sums,
-        &hold.moved_accounts,
-        &hold.moved_grants,
-        &hold.moved_tasks,
-        &hold.moved_amounts,
-        &hold.kinds,
-        &hold.subjects,
-        &hold.added,
-        &tasks.iter().map(|t| t.quota_day).collect::<Vec<_>>() as _,
-        &hold.day_kinds,
-        &hold.day_subjects,
-        &hold.days,
-        &hold.day_added
-    )
-    .fetch_one(conn)
-    .await?;
-    PgError::expect_rows("create: messages", tasks.len(), written.appended.unsigned_abs())?;
-    hold.check(&written.changed, written.charged)
+    let deadline = |t: &NewTask| now + TimeDelta::seconds(i64::from(t.deadline_seconds));
+    let duration = |t: &NewTask| i32::try_from(t.inputs.duration_seconds).unwrap_or(i32::MAX);
+    let add = |to: &mut PgArguments| {
+        column(to, tasks, |t| t.task.as_uuid())?;
+        column(to, tasks, |t| t.tenant.as_uuid())?;
+        column(to, tasks, |t| t.user.as_uuid())?;
+        column(to, tasks, |t| t.project.map(ProjectId::as_uuid))?;
+        column(to, tasks, |t| t.account.as_uuid())?;
+        column(to, tasks, |t| t.model.as_str())?;
+        column(to, tasks, |t| t.price.get())?;
+        column(to, tasks, deadline)?;
+        column(to, tasks, |t| i16::from(t.priority.get()))?;
+        column(to, tasks, |t| t.quota_day)?;
+        column(to, tasks, |t| t.inputs.prompt.as_str())?;
+        column(to, tasks, |t| t.inputs.negative_prompt.as_deref())?;
+        column(to, tasks, duration)?;
+        column(to, tasks, |t| t.inputs.resolution.as_str())?;
+        column(to, tasks, |t| t.inputs.aspect_ratio.as_deref())?;
+        column(to, tasks, |t| t.inputs.seed.map(i64::from))?;
+        column(to, tasks, |t| serde_json::json!(t.inputs.tags).to_string())?;
+        column(to, tasks, |t| t.traceparent.as_deref())?;
+        to.add(TaskStatus::Queued.as_str())?;
+        to.add(EventType::Created.as_str())?;
+        to.add(Stage::Queued.as_str())?;
+        to.add(now)?;
+        to.add(&outbox.topics)?;
+        to.add(&outbox.keys)?;
+        to.add(&outbox.payloads)?;
+        to.add(&outbox.shards)?;
+        admission.columns().add_to(to)
+    };
+    let mut to = PgArguments::default();
+    add(&mut to).map_err(|error| PgError::Statement(sqlx::Error::Encode(error)))?;
+    Ok(to)
+}
+
+/// Adds one value of each task as an array.
+fn column<'t, T>(
+    to: &mut PgArguments,
+    tasks: &'t [NewTask],
+    value: impl Fn(&'t NewTask) -> T,
+) -> Result<(), BoxDynError>
+where
+    Vec<T>: Encode<'t, Postgres> + Type<Postgres>,
+{
+    to.add(tasks.iter().map(value).collect::<Vec<T>>())
 }
 
 /// The nudge to the schedulers. It names the task and its version; the reader loads everything else again.

@@ -42,7 +42,7 @@ pub use advance::{Expect, Move, MoveDetail, MoveError, MoveOutcome};
 pub use attempts::{AttemptKey, AttemptOutcome, OpenAttempt, Ownership};
 pub use backlog::{LiveSlot, Turn, Waiting};
 pub use claim::{Claim, ClaimOutcome, JobsToday};
-pub use create::{NewTask, NewlyQueued, create};
+pub use create::{NewTask, NewlyQueued, arguments, create};
 pub use holders::Holder;
 pub use inbox::{
     BODY_BYTES_KEPT, Called, IgnoredBecause, NewProviderEvent, ReceiveError, Received, retire::retire_events,

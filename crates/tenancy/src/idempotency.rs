@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use domain::UserId;
 use pg::{PgConnection, PgError};
+use sqlx::{Arguments as _, error::BoxDynError, postgres::PgArguments};
 use uuid::Uuid;
 
 /// The text of an `Idempotency-Key` header: 1 to 255 visible ASCII characters.
@@ -168,6 +169,20 @@ impl<'a> Columns<'a> {
             statuses: sorted.iter().map(|new| i16::try_from(new.status).unwrap_or(i16::MAX)).collect(),
             bodies: sorted.iter().map(|new| new.body).collect(),
         }
+    }
+
+    /// Adds the arguments of the function.
+    ///
+    /// # Errors
+    /// When one cannot be encoded.
+    pub fn add_to(&self, to: &mut PgArguments) -> Result<(), BoxDynError> {
+        to.add(&self.users)?;
+        to.add(&self.routes)?;
+        to.add(&self.keys)?;
+        to.add(&self.fingerprints)?;
+        to.add(&self.subjects)?;
+        to.add(&self.statuses)?;
+        to.add(&self.bodies)
     }
 }
 

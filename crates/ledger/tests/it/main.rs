@@ -9,6 +9,7 @@ use ledger::{
     grant::GrantError, lock_admission, open_account, settle,
 };
 use pg::{PgError, PgPool};
+use sqlx::postgres::PgArguments;
 use testkit::TestDb;
 
 fn credits(amount: i64) -> Credits {
@@ -52,28 +53,14 @@ pub(crate) async fn write_admission(
     admission: &ledger::Admission,
 ) -> Result<(), PgError> {
     let to = admission.columns();
-    let written = sqlx::query!(
-        r#"SELECT ledger_write_admission($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS "changed!",
-                  ledger_charge_days($12, $13, $14, $15) AS "charged!""#,
-        &to.accounts,
-        &to.account_sums,
-        &to.grants,
-        &to.grant_sums,
-        &to.moved_accounts,
-        &to.moved_grants,
-        &to.moved_tasks,
-        &to.moved_amounts,
-        &to.kinds,
-        &to.subjects,
-        &to.added,
-        &to.day_kinds,
-        &to.day_subjects,
-        &to.days,
-        &to.day_added
-    )
-    .fetch_one(conn)
-    .await?;
-    to.check(&written.changed, written.charged)
+    let mut arguments = PgArguments::default();
+    to.add_to(&mut arguments).unwrap();
+    let statement = "SELECT ledger_write_admission($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11),
+                            ledger_charge_days($12, $13, $14, $15)";
+    let written: (Vec<i64>, i64) = sqlx::query_as_with(statement, arguments).fetch_one(conn).await?;
+    let meant = [to.accounts.len(), to.grants.len(), to.kinds.len()].map(|rows| i64::try_from(rows).unwrap());
+    assert_eq!(written, (meant.to_vec(), i64::try_from(to.days.len()).unwrap()));
+    Ok(())
 }
 
 /// One hold in a transaction of its own; false when the credits do not suffice.
