@@ -1,20 +1,19 @@
 //! Batches that are written in one round trip, decided before anything is locked.
 //!
-//! A writer remembers what the accounts of its last batches have left ([`Foresight`]). When all submits of the next batch are
-//! sure to be accepted if nothing else has changed, one statement reserves their keys, compares what was remembered with what
-//! is there under locks, and writes them; it is a transaction by itself. When anything is otherwise nothing has happened, and
-//! the batch takes the way over locks ([`crate::batch`]), which alone refuses, replays and decides in detail.
+//! A writer remembers from which grant the accounts of its last batches burn ([`Foresight`]). When all submits of the next
+//! batch are sure to be accepted if nothing else has changed, one statement reserves their keys, writes them, locks, and
+//! compares what was remembered with what is there; it is a transaction by itself. When anything is otherwise nothing has
+//! happened, and the batch takes the way over locks ([`crate::batch`]), which alone refuses, replays and decides in detail.
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use chrono::{DateTime, TimeDelta, Utc};
-use domain::AccountId;
 use futures::FutureExt as _;
-use ledger::{Admission, Expected, Seen, Subject};
+use ledger::{Admission, Seen, Subject};
 use pg::Dedicated;
 use sqlx::{Arguments as _, postgres::PgArguments};
 use tenancy::idempotency::{self, NewKey};
@@ -23,7 +22,7 @@ use crate::batch::{Element, Failed, Verdict, Written};
 
 /// What was seen is relied upon for this long. It also bounds how wrong the clock of this process can make an instant.
 const SEEN_FOR: Duration = Duration::from_secs(1);
-/// So many batches go over locks after one that was not as expected: whoever shares these accounts will be there again.
+/// So many batches go over locks after one that was not as expected: whoever stood in its way may stand there again.
 const REST: u32 = 16;
 
 /// What a writer knows of its last batches.
@@ -41,7 +40,8 @@ struct Known {
 /// A batch of which every submit is accepted, if all is as expected.
 #[derive(Debug)]
 pub(crate) struct Foreseen {
-    written: Written,
+    elements: Vec<Arc<Element>>,
+    verdicts: Vec<Verdict>,
     arguments: PgArguments,
 }
 
@@ -64,20 +64,14 @@ impl Foresight {
         if elements.iter().any(|element| element.request.project.is_some() || element.daily.is_some()) {
             return None;
         }
-        let accounts: Vec<AccountId> = elements.iter().map(|element| element.account).collect();
-        let mut admission = known.seen.suppose(&accounts)?;
-        drop(known);
-        let mut limits: HashMap<Subject, u32> = HashMap::new();
+        let mut admission = known.seen.suppose(elements.iter().map(|element| element.account))?;
         for element in elements {
             element.admit(None, &mut admission, now).ok()?;
-            for (subject, limit) in [
-                (Subject::Tenant(element.tenant), element.tenant_open_max),
-                (Subject::User(element.user), element.user_open_max),
-            ] {
-                limits.entry(subject).and_modify(|least| *least = limit.min(*least)).or_insert(limit);
-            }
         }
-        let arguments = arguments(elements, &admission, &limits, lock_limit, now)?;
+        let arguments = arguments(elements, &admission, lock_limit, now)?;
+        // Other batches may follow before this one is committed.
+        known.seen.remember(&admission);
+        drop(known);
         let verdicts = elements
             .iter()
             .map(|element| {
@@ -85,74 +79,80 @@ impl Foresight {
                 Verdict::Accepted { body: element.body(now), queued, quotas: Vec::new() }
             })
             .collect();
-        Some(Foreseen { written: Written { verdicts, admission, now }, arguments })
+        Some(Foreseen { elements: elements.to_vec(), verdicts, arguments })
     }
 
-    /// Remembers the figures after a batch that was committed, and says what became of its elements.
-    pub(crate) fn committed(&self, written: Written) -> Vec<Verdict> {
+    /// Remembers the figures after a batch that was decided under locks and is committed.
+    pub(crate) fn remember(&self, written: &Written) {
         let mut known = self.known();
-        known.seen.remember(written.admission);
+        known.seen.remember(&written.admission);
         known.last = Some((written.now, Instant::now()));
-        written.verdicts
     }
 
-    fn missed(&self) {
-        self.known().rest = REST;
-    }
-
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Foreseen {
-    /// Writes it; none when something was otherwise than expected, and then nothing has happened.
+    /// Writes it; no verdicts when something was otherwise than expected, and then nothing has happened.
     pub(crate) async fn write(
         self,
         session: &Dedicated,
         foresight: &Foresight,
-    ) -> Result<Option<Written>, Failed> {
-        let Self { mut written, arguments } = self;
+    ) -> Result<Option<Vec<Verdict>>, Failed> {
+        let Self { elements, verdicts, arguments } = self;
         let outcome = session.statement(move |conn| {
-            // Each names what it comes after: the limit, the keys, the comparison, and then what is written.
+            // Each names what it comes after: how long to wait for a lock, the keys, and then what is written.
             let statement = sqlx::query_scalar_with(
                 "SELECT aiv_now()
-                 FROM (SELECT set_config('lock_timeout', $42, TRUE)) AS waits (up_to),
+                 FROM (SELECT set_config('lock_timeout', $43, TRUE)) AS waits (up_to),
                       LATERAL tenancy_reserve_keys(
-                          CASE WHEN waits.up_to <> '' THEN $43::uuid[] END, $44, $45, $46, $47, $48, $49) AS keys (reserved),
-                      LATERAL ledger_expect_admission(
-                          keys.reserved = cardinality($43), $50, $51, $52, $53, $54, $55) AS figures (met),
+                          CASE WHEN waits.up_to <> '' THEN $44::uuid[] END, $45, $46, $47, $48, $49, $50) AS keys (reserved),
                       LATERAL task_state_create(
-                          CASE WHEN figures.met THEN $1::uuid[] END, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+                          CASE WHEN keys.reserved = cardinality($44) THEN $1::uuid[] END, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
                           $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34,
-                          $35, $36, $37, $38, $39, $40, $41)",
+                          $35, $36, $37, $38, $39, $40, $41, $42)",
                 arguments,
             );
             statement.fetch_one(conn).boxed()
         });
-        match outcome.await {
+        let outcome = outcome.await;
+        let mut known = foresight.known();
+        match outcome {
             Ok(now) => {
-                written.now = now;
-                Ok(Some(written))
+                known.last = Some((now, Instant::now()));
+                Ok(Some(verdicts))
             }
-            Err(error) if Expected::missed(&error) => {
-                foresight.missed();
-                Ok(None)
+            Err(error) => {
+                known.seen.forget(elements.iter().map(|element| element.account));
+                if ledger::is_otherwise(&error) {
+                    known.rest = REST;
+                    return Ok(None);
+                }
+                Err(Failed::of_statement(error))
             }
-            Err(error) => Err(Failed::of_statement(error)),
         }
     }
 }
 
-/// The arguments of the statement: those of `task_state_create`, how long it waits for a lock, the keys, and what is expected.
-/// None when something cannot be sent at all, which is for the other way to tell.
+/// The arguments of the statement: those of `task_state_create`, how long it waits for a lock, and the keys. None when
+/// something cannot be sent at all, which is for the other way to tell.
 fn arguments(
     elements: &[Arc<Element>],
     admission: &Admission,
-    limits: &HashMap<Subject, u32>,
     lock_limit: Duration,
     now: DateTime<Utc>,
 ) -> Option<PgArguments> {
+    let mut limits: HashMap<Subject, u32> = HashMap::new();
+    for element in elements {
+        for (subject, limit) in [
+            (Subject::Tenant(element.tenant), element.tenant_open_max),
+            (Subject::User(element.user), element.user_open_max),
+        ] {
+            limits.entry(subject).and_modify(|least| *least = limit.min(*least)).or_insert(limit);
+        }
+    }
     let tasks: Vec<_> = elements.iter().map(|element| element.new_task(now)).collect();
     let answers: Vec<(String, String)> =
         elements.iter().map(|element| (element.task.to_string(), element.body(now))).collect();
@@ -162,9 +162,9 @@ fn arguments(
         .filter_map(|(element, (subject, body))| element.new_key(subject, body))
         .collect();
     let mut to = task_state::arguments(&tasks, admission, now).ok()?;
+    to.add(admission.most_open(&limits)).ok()?;
     to.add(lock_limit.as_millis().max(1).to_string()).ok()?;
     idempotency::Columns::of(&keys).add_to(&mut to).ok()?;
-    Expected::of(admission, limits).add_to(&mut to).ok()?;
     Some(to)
 }
 
@@ -219,14 +219,15 @@ mod tests {
                     move |conn, now| async move { batch::write(conn, &elements, now).await }.boxed(),
                 )
                 .await;
-            self.foresight.committed(written.unwrap())
+            let written = written.unwrap();
+            self.foresight.remember(&written);
+            written.verdicts
         }
 
         /// None when it was not foreseen, or something was otherwise.
         async fn at_once(&self, elements: &[Arc<Element>]) -> Option<Vec<Verdict>> {
             let foreseen = self.foresight.of(elements, LOCK_LIMIT)?;
-            let written = foreseen.write(&self.session, &self.foresight).await.unwrap();
-            written.map(|written| self.foresight.committed(written))
+            foreseen.write(&self.session, &self.foresight).await.unwrap()
         }
 
         /// What exists of tasks, keys, ledger rows and messages.
@@ -288,24 +289,32 @@ mod tests {
         let (ada, bob) = (line.world.user(20).await, line.world.user(100).await);
         let one = |user: &Session| line.batch(user, &[Some("K")]);
 
-        // Another process has spent of the same grant.
+        // Another process has spent what was left of the grant.
         line.locked(line.batch(&ada, &[None])).await;
         let other = line.world.process().await;
-        other.submit(&ada, other.request("a dog", 1), None).await.unwrap();
+        other.submit(&ada, other.request("a dog", 9), None).await.unwrap();
         line.misses(&one(&ada)).await;
+        assert!(matches!(line.locked(one(&ada)).await[..], [Verdict::Refused(_)]));
 
-        // There is a grant more, which might have to burn first.
+        // There is a grant that burns first.
+        line.world.grant(ada.principal.account, 10).await;
         line.locked(line.batch(&ada, &[None])).await;
         line.world.grant(ada.principal.account, 5).await;
+        let ends = |when: &'static str, available: i64| {
+            let pool = line.world.db.pool.clone();
+            let account = ada.principal.account.as_uuid();
+            async move {
+                let statement = "UPDATE credit_grants SET expires_at = now() + $3::interval WHERE account_id = $1 AND available = $2";
+                let update = sqlx::query(statement).bind(account).bind(available).bind(when);
+                assert_eq!(update.execute(&pool).await.unwrap().rows_affected(), 1);
+            }
+        };
+        ends("1 hour", 5).await;
         line.misses(&one(&ada)).await;
 
-        // A grant has ended meanwhile.
+        // The grant has ended meanwhile.
         line.locked(line.batch(&ada, &[None])).await;
-        sqlx::query("UPDATE credit_grants SET expires_at = now() WHERE account_id = $1 AND available < 10")
-            .bind(ada.principal.account.as_uuid())
-            .execute(&line.world.db.pool)
-            .await
-            .unwrap();
+        ends("-1 second", 3).await;
         line.misses(&one(&ada)).await;
 
         // Others have filled the user's queue.
@@ -346,8 +355,33 @@ mod tests {
         let failed = foreseen.write(&line.session, &line.foresight).await.unwrap_err();
         assert!(matches!(failed.error, pg::PgError::LockTimeout(_)), "{failed:?}");
         sqlx::raw_sql("ROLLBACK").execute(&mut *holder).await.unwrap();
+        assert!(line.at_once(&line.batch(&ada, &[None])).await.is_none(), "it is looked at anew");
+        line.locked(line.batch(&ada, &[None])).await;
         let verdicts = line.at_once(&line.batch(&ada, &[None])).await.unwrap();
         assert!(verdicts.iter().all(is_accepted));
+        line.world.assert_sound().await;
+    }
+
+    #[tokio::test]
+    async fn batches_under_way_at_once_are_in_nobodys_way() {
+        let line = Line::new().await;
+        let ada = line.world.user(100).await;
+        line.locked(line.batch(&ada, &[None])).await;
+        let session = Dedicated::keeping(4, line.world.db.pool.clone());
+        let foreseen: Vec<_> = (0..12)
+            .map(|_| {
+                line.foresight
+                    .of(&line.batch(&ada, &[None; 4]), LOCK_LIMIT)
+                    .expect("98 credits suffice for 49")
+            })
+            .collect();
+        assert!(line.foresight.of(&line.batch(&ada, &[None; 4]), LOCK_LIMIT).is_none(), "2 credits are left");
+        let outcomes =
+            join_all(foreseen.into_iter().map(|batch| batch.write(&session, &line.foresight))).await;
+        for verdicts in outcomes {
+            assert!(verdicts.unwrap().unwrap().iter().all(is_accepted));
+        }
+        assert_eq!(line.world.balance(&ada).await.available, Credits::new(2).unwrap());
         line.world.assert_sound().await;
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A writer takes what waits (at most [`batch_max`](crate::GenerationConfig)), commits it, answers, and begins again
 //! at once; there is no gathering pause, so a lone submit is a batch of one. A caller that is gone changes nothing.
-//! What happens when a transaction fails is in [`recover`].
+//! Batches that are sure to be accepted take one round trip and may overlap ([`crate::foresight`]); all others are decided
+//! under locks, one after the other. What happens when a transaction fails is in [`recover`].
 
 mod recover;
 
@@ -17,7 +18,7 @@ use control::StoredAnswer;
 use domain::TaskId;
 use futures::FutureExt as _;
 use pg::Dedicated;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -26,6 +27,8 @@ use crate::{
     foresight::Foresight,
 };
 
+/// Foreseen batches of one writer that are written at once.
+const UNDER_WAY_MAX: usize = 2;
 /// Batches at most that wait for somebody's lock beside the writers.
 const SIDE_LANES: usize = 4;
 /// Commits at most whose answers are being put into Redis.
@@ -60,7 +63,7 @@ impl Writers {
                 let (sender, queue) = mpsc::channel(shared.config.queue_max);
                 let writer = Writer {
                     shared: Arc::clone(shared),
-                    session: Dedicated::new(shared.pool.clone()),
+                    session: Dedicated::keeping(UNDER_WAY_MAX, shared.pool.clone()),
                     foresight: Foresight::default(),
                     sender: sender.downgrade(),
                     lanes: Arc::clone(&lanes),
@@ -115,7 +118,10 @@ impl Writer {
     async fn run(self: Arc<Self>, mut queue: mpsc::Receiver<Waiting>, closing: CancellationToken) {
         let batch_max = self.shared.config.batch_max;
         let mut arrivals = Vec::with_capacity(batch_max);
+        let places = Arc::new(Semaphore::new(UNDER_WAY_MAX));
         loop {
+            // While all places are taken, submits gather. The semaphore is never closed.
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             // What was put off to this batch is in `arrivals` already; then nothing has to be waited for.
             if arrivals.is_empty() {
                 tokio::select! {
@@ -128,7 +134,7 @@ impl Writer {
             let (batch, put_off) = join(std::mem::replace(&mut arrivals, Vec::with_capacity(batch_max)));
             arrivals.extend(put_off);
             if !batch.is_empty() {
-                self.write(batch).await;
+                self.write(batch, place).await;
             }
         }
     }
@@ -150,23 +156,32 @@ impl Writer {
         }
     }
 
-    async fn write(self: &Arc<Self>, batch: Vec<Waiting>) {
-        match self.at_once_or_locked(&batch).await {
-            Ok(written) => self.answer(batch, self.foresight.committed(written)),
-            Err(failed) => self.recover(batch, failed).await,
-        }
-    }
-
-    /// The batch as it was foreseen, else in a transaction that locks first.
-    async fn at_once_or_locked(&self, batch: &[Waiting]) -> Result<Written, Failed> {
+    /// Writes a batch and tells its callers. A batch that is foreseen goes on beside the next one, with the place that it has.
+    async fn write(self: &Arc<Self>, batch: Vec<Waiting>, place: OwnedSemaphorePermit) {
         let lock_limit = self.shared.config.batch_lock();
         let elements: Vec<Arc<Element>> = batch.iter().map(|waiting| Arc::clone(&waiting.element)).collect();
-        if let Some(foreseen) = self.foresight.of(&elements, lock_limit)
-            && let Some(written) = foreseen.write(&self.session, &self.foresight).await?
-        {
-            return Ok(written);
+        let Some(foreseen) = self.foresight.of(&elements, lock_limit) else {
+            return self.write_locked(batch, elements).await;
+        };
+        let writer = Arc::clone(self);
+        self.running.spawn(async move {
+            match foreseen.write(&writer.session, &writer.foresight).await {
+                Ok(Some(verdicts)) => writer.answer(batch, verdicts),
+                Ok(None) => writer.write_locked(batch, elements).await,
+                Err(failed) => writer.recover(batch, failed).await,
+            }
+            drop(place);
+        });
+    }
+
+    async fn write_locked(self: &Arc<Self>, batch: Vec<Waiting>, elements: Vec<Arc<Element>>) {
+        match self.locked(elements, self.shared.config.batch_lock()).await {
+            Ok(written) => {
+                self.foresight.remember(&written);
+                self.answer(batch, written.verdicts);
+            }
+            Err(failed) => self.recover(batch, failed).await,
         }
-        self.locked(elements, lock_limit).await
     }
 
     /// One transaction over the batch.

@@ -1,21 +1,19 @@
 //! Admissions that are decided before anything is locked, against what was seen last.
 //!
-//! A writer that has just committed knows what its accounts have left. It decides its next batch against that
-//! ([`Seen::suppose`]), and one statement locks, compares and writes ([`Expected`]): a round trip where locking first takes
-//! three. The comparison is exact, so whatever is written is what a decision under locks would have been; when anybody else
-//! has changed a grant meanwhile, nothing of the statement happens and the batch is decided again under locks. Captures change
-//! no grant's available credits, so jobs that succeed are in nobody's way.
+//! A writer that has just committed knows from which grant its accounts burn. It decides its next batch against that
+//! ([`Seen::suppose`]), and one statement writes, locks and compares (`ledger_expect_admission`): a round trip where locking
+//! first takes three. It takes only what a decision under locks would take: the grant that burns first must still be that one
+//! and have enough. Else nothing of the statement happens, and the batch is decided again under locks. So batches that are
+//! under way at once, in one process or in several, are in nobody's way as long as the grant lasts.
 
 use std::collections::HashMap;
 
 use domain::{AccountId, Credits};
 use pg::PgError;
-use sqlx::{Arguments as _, error::BoxDynError, postgres::PgArguments};
 
 use crate::{
     Admission, Subject,
     hold::{Funds, LockedAccount, LockedGrant},
-    open::columns,
 };
 
 /// Accounts at most that are remembered.
@@ -23,46 +21,42 @@ const SEEN_MAX: usize = 1_024;
 /// The state that `ledger_expect_admission` raises.
 const OTHERWISE: &str = "AV001";
 
-/// What accounts had left when they were last written: their spendable grants, in the order in which they burn.
+/// The grants from which accounts burn first, with what they will have left when everything under way is committed.
 #[derive(Debug, Default)]
-pub struct Seen(HashMap<AccountId, Vec<LockedGrant>>);
-
-/// What must be as it was supposed for an admission to be written, as arguments of the SQL function
-/// `ledger_expect_admission`.
-#[derive(Debug, Default)]
-pub struct Expected {
-    accounts: Vec<uuid::Uuid>,
-    grants: Vec<uuid::Uuid>,
-    availables: Vec<i64>,
-    kinds: Vec<String>,
-    subjects: Vec<uuid::Uuid>,
-    most: Vec<i32>,
-}
+pub struct Seen(HashMap<AccountId, LockedGrant>);
 
 impl Seen {
-    /// Remembers what is left after an admission that was committed.
-    pub fn remember(&mut self, admission: Admission) {
+    /// Remembers what is left after an admission.
+    pub fn remember(&mut self, admission: &Admission) {
         if self.0.len() + admission.funds.accounts.len() > SEEN_MAX {
             self.0.clear();
         }
-        let left = admission.funds.accounts.into_iter().map(|(id, account)| {
-            let grants = account.grants.into_iter().filter(|grant| grant.available > 0);
-            (id, grants.map(|grant| LockedGrant { taken: 0, ..grant }).collect())
-        });
-        self.0.extend(left.take(SEEN_MAX));
+        for (id, account) in admission.funds.accounts.iter().take(SEEN_MAX) {
+            match account.grants.iter().find(|grant| grant.available > 0) {
+                Some(next) => self.0.insert(*id, LockedGrant { taken: 0, ..next.clone() }),
+                None => self.0.remove(id),
+            };
+        }
     }
 
-    /// An admission over these accounts as if they were locked and nobody had a task open; none when one of them was not seen.
+    /// Forgets these accounts: something about them was otherwise.
+    pub fn forget(&mut self, accounts: impl IntoIterator<Item = AccountId>) {
+        for account in accounts {
+            self.0.remove(&account);
+        }
+    }
+
+    /// An admission over these accounts as if they were locked, had no other grants, and nobody had a task open; none when one
+    /// of them was not seen.
     #[must_use]
-    pub fn suppose(&self, accounts: &[AccountId]) -> Option<Admission> {
+    pub fn suppose(&self, accounts: impl IntoIterator<Item = AccountId>) -> Option<Admission> {
         let mut supposed = HashMap::new();
         for id in accounts {
-            let grants = self.0.get(id)?;
-            supposed.entry(*id).or_insert_with(|| LockedAccount {
-                available: Credits::new(grants.iter().map(|grant| grant.available).sum())
-                    .unwrap_or(Credits::ZERO),
+            let next = self.0.get(&id)?;
+            supposed.entry(id).or_insert_with(|| LockedAccount {
+                available: Credits::new(next.available).unwrap_or(Credits::ZERO),
                 held: Credits::ZERO,
-                grants: grants.clone(),
+                grants: vec![next.clone()],
                 taken: 0,
             });
         }
@@ -71,46 +65,22 @@ impl Seen {
     }
 }
 
-impl Expected {
-    /// What an admission that was supposed relies on. `limits` says how many open tasks each subject may have.
+impl Admission {
+    /// How many tasks may be open of each subject that this admission adds to, for it to fit under these limits. In the order
+    /// of [`AdmissionColumns::subjects`](crate::AdmissionColumns::subjects).
     #[must_use]
-    pub fn of(admission: &Admission, limits: &HashMap<Subject, u32>) -> Self {
-        let mut to = Self::default();
-        for (id, account) in &admission.funds.accounts {
-            to.accounts.push(id.as_uuid());
-            for grant in &account.grants {
-                to.grants.push(grant.id.as_uuid());
-                to.availables.push(grant.available + grant.taken);
-            }
-        }
-        let opened = &admission.open.0;
-        (to.kinds, to.subjects) = columns(opened.keys());
-        // Where there is no room at all the least count there is, none, is still one too many.
-        let most =
-            |added: u32, limit: u32| i32::try_from(i64::from(limit) - i64::from(added)).unwrap_or(i32::MAX);
-        to.most = opened
-            .iter()
-            .map(|(subject, count)| most(count.added, limits.get(subject).copied().unwrap_or_default()))
-            .collect();
-        to
+    pub fn most_open(&self, limits: &HashMap<Subject, u32>) -> Vec<i32> {
+        let added = self.open.0.iter().filter(|(_, count)| count.added > 0);
+        let most = |(subject, count): (&Subject, &crate::open::Count)| {
+            let limit = limits.get(subject).copied().unwrap_or_default();
+            i32::try_from(i64::from(limit) - i64::from(count.added)).unwrap_or(i32::MAX)
+        };
+        added.map(most).collect()
     }
+}
 
-    /// Adds the arguments, but for the premise.
-    ///
-    /// # Errors
-    /// When one cannot be encoded.
-    pub fn add_to(&self, to: &mut PgArguments) -> Result<(), BoxDynError> {
-        to.add(&self.accounts)?;
-        to.add(&self.grants)?;
-        to.add(&self.availables)?;
-        to.add(&self.kinds)?;
-        to.add(&self.subjects)?;
-        to.add(&self.most)
-    }
-
-    /// Whether the error says that something is otherwise than was expected; then nothing was written.
-    #[must_use]
-    pub fn missed(error: &PgError) -> bool {
-        error.raised(OTHERWISE)
-    }
+/// Whether the error says that something is otherwise than was expected; then nothing was written.
+#[must_use]
+pub fn is_otherwise(error: &PgError) -> bool {
+    error.raised(OTHERWISE)
 }

@@ -24,7 +24,7 @@ pub use account::{AccountOwner, open_account};
 pub use admission::{Admission, AdmissionColumns, AdmissionLocks, LockedRow, lock_admission};
 pub use audit::audit;
 pub use balance::{Balance, Ledger};
-pub use expect::{Expected, Seen};
+pub use expect::{Seen, is_otherwise};
 pub use grant::{GrantOutcome, NewGrant, grant};
 pub use hold::{Funds, Insufficient};
 pub use open::{Full, OpenCounts, Subject};

@@ -24,12 +24,14 @@ use crate::{
 /// A transaction that was begun ahead is used within this time, else begun anew: its instant must not be an old one.
 const BEGUN_FOR: Duration = Duration::from_millis(50);
 
-/// The connection of one writer, taken from the pool when first needed. Two transactions at once are lawful; the
-/// second one then borrows from the pool.
+/// The connections of one writer, taken from the pool when first needed. More transactions at once than it keeps
+/// connections are lawful; the others borrow from the pool.
 #[derive(Debug, Clone)]
 pub struct Dedicated {
     pool: PgPool,
-    kept: Arc<Mutex<Option<Kept>>>,
+    /// At most as many as it keeps.
+    kept: Arc<Mutex<Vec<Kept>>>,
+    keeps: usize,
 }
 
 #[derive(Debug)]
@@ -59,10 +61,16 @@ struct Begun {
 }
 
 impl Dedicated {
-    /// Keeps nothing yet.
+    /// Keeps one connection, and none yet.
     #[must_use]
     pub fn new(pool: PgPool) -> Self {
-        Self { pool, kept: Arc::default() }
+        Self::keeping(1, pool)
+    }
+
+    /// Keeps as many connections as the writer has transactions at once, and none yet.
+    #[must_use]
+    pub fn keeping(keeps: usize, pool: PgPool) -> Self {
+        Self { pool, kept: Arc::default(), keeps }
     }
 
     /// As [`transact`](crate::transact()): runs `work` in a transaction that a dropped future cannot leave half-way.
@@ -131,7 +139,7 @@ impl Dedicated {
         let dedicated = self.clone();
         join(tokio::spawn(async move {
             // What was begun ahead ends with its connection.
-            let kept = dedicated.take().filter(|kept| kept.begun.is_none());
+            let kept = dedicated.take(false).filter(|kept| kept.begun.is_none());
             let mut conn = match kept.and_then(|mut kept| kept.conn.take()) {
                 Some(conn) => conn,
                 None => dedicated.pool.acquire().await?,
@@ -154,15 +162,20 @@ impl Dedicated {
         .await
     }
 
-    fn take(&self) -> Option<Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// One that is kept, rather one that is in a transaction or is not.
+    fn take(&self, begun: bool) -> Option<Kept> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        match kept.iter().position(|kept| kept.begun.is_some() == begun) {
+            Some(place) => Some(kept.swap_remove(place)),
+            None => kept.pop(),
+        }
     }
 
     async fn begin(
         &self,
         lock_limit: Duration,
     ) -> Result<(PoolConnection<Postgres>, DateTime<Utc>), PgError> {
-        if let Some(mut kept) = self.take()
+        if let Some(mut kept) = self.take(true)
             && let Some(mut conn) = kept.conn.take()
         {
             if let Some(begun) = kept.begun
@@ -192,9 +205,12 @@ impl Dedicated {
     }
 
     fn keep(&self, conn: PoolConnection<Postgres>, begun: Option<Begun>) {
-        let kept = Kept { conn: Some(conn), begun };
-        // When another one is here already, that one goes back to the pool, or away if it is in a transaction.
-        drop(self.kept.lock().unwrap_or_else(PoisonError::into_inner).replace(kept));
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        // When all places are taken, one goes back to the pool, or away if it is in a transaction.
+        let too_many = if kept.len() < self.keeps { None } else { kept.pop() };
+        kept.push(Kept { conn: Some(conn), begun });
+        drop(kept);
+        drop(too_many);
     }
 }
 
