@@ -79,7 +79,7 @@ impl Generation {
                     quotas.splice(0..0, limits);
                 }
                 if refusal.made_nothing() {
-                    self.give_back(strict).await;
+                    Box::pin(self.give_back(strict)).await;
                 }
                 Err(refusal.told_to(on_limit))
             }
@@ -105,8 +105,11 @@ impl Generation {
                 tracing::debug!(%error, "limits are asked in this process");
                 match self.ask_locally(&charge, Mode::Charge) {
                     Ok(admission) => admission,
-                    // What was answered before is answered again: nothing new is asked for.
-                    Err(refusal) => return self.earlier_answer(element).await.unwrap_or(Err(refusal)),
+                    // What was answered before is answered again: nothing new is asked for. (Boxed, as what is rare below and in
+                    // the handler: every submit carries a future as large as its largest way.)
+                    Err(refusal) => {
+                        return Box::pin(self.earlier_answer(element)).await.unwrap_or(Err(refusal));
+                    }
                 }
             }
         };

@@ -1,7 +1,8 @@
 //! Following an accepted job: look at it when a look is due, and carry a cancel to the provider.
 //!
 //! The first look is due at the model's usual duration, or after the adapter's poll interval where looks show
-//! progress; a job too short to be called running is first looked at when it should be over ([`usual`](crate::usual)). Where the provider's callbacks have proved to come, they bring the looks, and looks of one's own become
+//! progress; a job too short to be called running is first looked at when it should be over ([`usual`](crate::usual)), and if
+//! that was early the looks that were spared until then follow faster. Where the provider's callbacks have proved to come, they bring the looks, and looks of one's own become
 //! the fallback. Looks that tell nothing slow down only this job. A job that the provider does not know is believed
 //! lost only when two looks, two seconds apart, say so: the first may have met a lagging replica.
 //!
@@ -61,6 +62,7 @@ pub(crate) async fn follow(
         owes_running: false,
         accepted_at: since,
         looked_at: None,
+        looks: 0,
     };
     if let Some(observation) = first
         && let Some(stage) = follower.take_in(observation).await
@@ -129,6 +131,8 @@ struct Follower<'a> {
     accepted_at: Instant,
     /// When the provider was last asked, if it was.
     looked_at: Option<Instant>,
+    /// How often it was.
+    looks: u32,
     pace: Pace,
 }
 
@@ -174,7 +178,13 @@ impl Follower<'_> {
     fn next_pause(&mut self) -> Duration {
         self.put_off = self.call != Call::Ended && self.worker.callbacks.is_earned(&self.owned.lease.account);
         let spread = self.worker.spread();
-        if self.put_off { self.pace.fallback(spread) } else { self.pace.after_success(spread) }
+        if self.put_off {
+            self.pace.fallback(spread)
+        } else if self.short_duration().is_some() {
+            self.pace.after_early(spread, self.accepted_at.elapsed(), self.looks)
+        } else {
+            self.pace.after_success(spread)
+        }
     }
 
     /// Learns whether the account's callbacks can be relied upon.
@@ -204,6 +214,7 @@ impl Follower<'_> {
                 self.note_call(&observation);
                 self.note_end(&observation, asked_at);
                 self.looked_at = Some(asked_at);
+                self.looks += 1;
                 self.digest(observation).await
             }
             Err(unclear) => Step::Again(self.trouble(&unclear)),

@@ -17,6 +17,8 @@ pub(crate) struct Pace {
 
 /// How much less often is looked where the provider calls.
 const FALLBACK_FACTOR: u32 = 5;
+/// How much more often is looked by whoever has looks to spare.
+const SPARED_FACTOR: u32 = 4;
 /// The longest pause between looks for that reason.
 const FALLBACK_MAX: Duration = Duration::from_secs(60);
 /// The pause after the first look that told nothing.
@@ -33,6 +35,13 @@ impl Pace {
     pub(crate) fn after_success(&mut self, spread: f64) -> Duration {
         self.failures = 0;
         self.every.mul_f64(0.9 + 0.2 * spread)
+    }
+
+    /// The pause after a look at a job that should have been over by then: short as long as fewer `looks` were made than the
+    /// pace had come to in the time that the job takes already.
+    pub(crate) fn after_early(&mut self, spread: f64, taken: Duration, looks: u32) -> Duration {
+        let pause = self.after_success(spread);
+        if self.every.saturating_mul(looks + 1) <= taken { pause / SPARED_FACTOR } else { pause }
     }
 
     /// The pause after a look that told something, where the provider calls when there is news. It is also the longest
@@ -63,6 +72,20 @@ mod tests {
         assert_eq!(pauses, [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]);
         assert_eq!(pace.after_success(0.5), Duration::from_secs(1));
         assert_eq!(pace.after_failure(0.5, None), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn looks_that_were_spared_follow_faster_and_are_no_more_than_the_pace_allows() {
+        let (every, ms) = (Duration::from_millis(50), Duration::from_millis);
+        let mut pace = Pace::new(every);
+        let (mut taken, mut looks) = (ms(190), 1);
+        while taken < ms(1_000) {
+            taken += pace.after_early(0.5, taken, looks);
+            looks += 1;
+            assert!(every * looks <= taken + every, "{looks} looks in {taken:?}");
+        }
+        assert_eq!(pace.after_early(0.5, ms(190), 1), every / 4);
+        assert_eq!(pace.after_early(0.5, ms(190), 3), every);
     }
 
     #[test]

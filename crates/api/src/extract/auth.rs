@@ -76,7 +76,7 @@ impl FromRequestParts<ApiState> for Auth {
         let session = authenticate(parts, state).await?;
         check_origin(&session, &parts.headers)?;
         let Some(user_ref) = single(&parts.headers, &ACT_FOR)? else { return Ok(Self(session)) };
-        match state.tenancy().act_for(&session, user_ref).await {
+        match Box::pin(state.tenancy().act_for(&session, user_ref)).await {
             Ok(acting) => Ok(Self(acting)),
             Err(ActError::Forbidden) => {
                 Err(Problem::forbidden("AIVideo-User needs a key with the scope tenant:write."))

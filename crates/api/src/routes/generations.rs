@@ -156,7 +156,7 @@ pub(crate) async fn create_generation(
     if ask.dry_run {
         count_read(&state, &session, &context)?;
         let request = parse(&state, request).await?;
-        return quote::answer(&state, &session, request, &context).await;
+        return Box::pin(quote::answer(&state, &session, request, &context)).await;
     }
     let idempotency_key = idempotency::parse(request.headers())?;
     let request = parse(&state, request).await?;
