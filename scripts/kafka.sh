@@ -3,6 +3,8 @@
 # One broker in KRaft mode on free loopback ports. `start` prints AIVTEST_KAFKA_URL; a living broker of the folder is
 # used again, a dead one comes back on its old port with its data. `stop` keeps the data. The programs come from Maven
 # Central, once, into .local/kafka; FOLDER is .local/kafka/broker unless it is named.
+# A member of a group that died is missed after ten seconds, and everybody hears of a change within one, as in
+# docker-compose.yml; Kafka's own defaults are 45 and 5.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$(dirname "$0")/.."
@@ -50,6 +52,13 @@ java=(java -Xms64m -Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePer
   -Dorg.slf4j.simpleLogger.defaultLogLevel=warn -Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info
   -cp "$libs/*")
 
+# How groups work; given at each start, so that a broker with data has it too.
+groups=()
+for setting in group.initial.rebalance.delay.ms=0 group.min.session.timeout.ms=1000 \
+  group.consumer.{min.,}session.timeout.ms=10000 group.consumer.{min.,}heartbeat.interval.ms=1000; do
+  groups+=(--override "$setting")
+done
+
 configure() { # configure PORT PORT_OF_CONTROLLER
   cat >"$dir/server.properties" <<CONF
 process.roles=broker,controller
@@ -72,8 +81,6 @@ transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=4
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
-group.initial.rebalance.delay.ms=0
-group.min.session.timeout.ms=1000
 CONF
 }
 
@@ -99,7 +106,7 @@ start() {
     fi
     : >"$dir/log"
     # A session of its own: a Ctrl-C at the terminal is not for the broker.
-    setsid "${java[@]}" kafka.Kafka "$dir/server.properties" </dev/null >>"$dir/log" 2>&1 9>&- &
+    setsid "${java[@]}" kafka.Kafka "$dir/server.properties" "${groups[@]}" </dev/null >>"$dir/log" 2>&1 9>&- &
     echo $! >"$dir/pid"
     for _ in $(seq 600); do
       if grep -q 'Kafka Server started' "$dir/log"; then return; fi

@@ -84,7 +84,7 @@ impl Stores {
             catalogue,
             ledger: Ledger::new(pool.clone()),
             media: media(config, &pool)?,
-            bus: bus::connect(&config.queue.url, pool.clone())?,
+            bus: bus::connect_with(&config.queue.url, pool.clone(), config.queue.to_bus())?,
             operator: Operator::new(pool.clone(), tenancy.clone()),
             clock: Arc::new(SystemClock),
             pool,

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use domain::retry::Backoff;
 use pg::PgPool;
+use serde::{Deserialize, Serialize};
 
 use crate::{AddressError, Bus, QueueUrl, kafka::KafkaBus, postgres::PostgresBus};
 
@@ -36,10 +37,36 @@ pub struct BusOptions {
     pub membership: MembershipOptions,
 }
 
+/// Who shares the partitions out among the members of a Kafka group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupProtocol {
+    /// The broker (KIP-848, Kafka 4): a member that joins or leaves stops nobody else, and a broker that was away
+    /// goes on with the members that it had.
+    #[default]
+    Consumer,
+    /// The members among themselves, for brokers that know nothing else, such as Redpanda or Kafka 3. A broker that
+    /// was away lets nobody in before it has missed the former members for a session.
+    Classic,
+}
+
+impl GroupProtocol {
+    /// Its name in the configuration, ours and librdkafka's.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Consumer => "consumer",
+            Self::Classic => "classic",
+        }
+    }
+}
+
 /// How a member of a Kafka group stays one.
 #[derive(Debug, Clone)]
 pub struct MembershipOptions {
-    /// After which the group gives up a member that it does not hear of.
+    /// Who shares the partitions out.
+    pub protocol: GroupProtocol,
+    /// After which a classic group gives up a member that it does not hear of. Elsewhere the broker says.
     pub session: Duration,
     /// After which a member whose thread stands still gives itself up. A long handler is no reason: the thread does
     /// not wait for it.
@@ -51,6 +78,7 @@ pub struct MembershipOptions {
 impl Default for MembershipOptions {
     fn default() -> Self {
         Self {
+            protocol: GroupProtocol::default(),
             session: Duration::from_secs(10),
             stall: Duration::from_secs(60),
             drain: Duration::from_secs(10),
@@ -84,7 +112,7 @@ pub fn connect(queue_url: &str, pool: PgPool) -> Result<Arc<dyn Bus>, BusError> 
     connect_with(queue_url, pool, BusOptions::default())
 }
 
-/// As [`connect`], with other numbers.
+/// As [`connect`], with other options.
 ///
 /// # Errors
 /// When the address is none.

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 pub use address::{AddressError, KafkaAddress, QueueUrl};
 use async_trait::async_trait;
-pub use connect::{BusError, BusOptions, MembershipOptions, connect, connect_with};
+pub use connect::{BusError, BusOptions, GroupProtocol, MembershipOptions, connect, connect_with};
 pub use handler::{Handler, HandlerError, Rejected};
 pub use message::{Message, Place};
 pub use outbox::{Envelope, Topic};

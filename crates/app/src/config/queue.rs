@@ -1,6 +1,6 @@
 //! The queue that carries work from accepted tasks to schedulers.
 
-use bus::QueueUrl;
+use bus::{BusOptions, GroupProtocol, MembershipOptions, QueueUrl};
 use serde::{Deserialize, Serialize};
 
 use super::fault::Faults;
@@ -11,11 +11,13 @@ use super::fault::Faults;
 pub(crate) struct QueueConfig {
     /// `postgres` or `kafka://host:port[,host:port…][/namespace]` (`QUEUE_URL`).
     pub(crate) url: String,
+    /// Who shares a Kafka topic out among the schedulers.
+    pub(crate) group_protocol: GroupProtocol,
 }
 
 impl Default for QueueConfig {
     fn default() -> Self {
-        Self { url: "postgres".to_owned() }
+        Self { url: "postgres".to_owned(), group_protocol: GroupProtocol::default() }
     }
 }
 
@@ -24,6 +26,11 @@ impl QueueConfig {
         if let Err(fault) = self.url.parse::<QueueUrl>() {
             faults.add("queue.url", fault);
         }
+    }
+
+    pub(crate) fn to_bus(&self) -> BusOptions {
+        let membership = MembershipOptions { protocol: self.group_protocol, ..MembershipOptions::default() };
+        BusOptions { membership, ..BusOptions::default() }
     }
 
     /// Whether a broker stands between the outbox and the schedulers.

@@ -122,6 +122,7 @@ fn what_is_missing_or_contradicts_itself_is_refused_by_field() {
         (&[("REDIS_CONTROL_URL", "http://x")], "redis"),
         (&[("QUEUE_URL", "kafka://b")], "queue.url"),
         (&[("QUEUE_URL", "rabbit")], "queue.url"),
+        (&[("AIVIDEO_QUEUE__GROUP_PROTOCOL", "modern")], "queue.group_protocol"),
         (&[("AIVIDEO_STORAGE_URL", "")], "storage.url"),
         (&[("AIVIDEO_STORAGE_URL", "file://relative/x")], "storage.url"),
         (&[("AIVIDEO_STORAGE_URL", "s3://bucket")], "storage.url"),

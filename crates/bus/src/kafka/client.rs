@@ -20,8 +20,9 @@ pub(super) fn config(address: &KafkaAddress) -> ClientConfig {
         // A broker that stops answering without closing its connections is noticed by this.
         .set("socket.timeout.ms", "6000")
         .set("socket.connection.setup.timeout.ms", "5000")
+        // A broker that is back is found within a second.
         .set("reconnect.backoff.ms", "100")
-        .set("reconnect.backoff.max.ms", "2000")
+        .set("reconnect.backoff.max.ms", "1000")
         .set("log.connection.close", "false")
         .set("allow.auto.create.topics", "false");
     config.set_log_level(RDKafkaLogLevel::Info);

@@ -16,10 +16,12 @@ use rdkafka::{
     config::RDKafkaLogLevel,
     consumer::{BaseConsumer, Consumer, ConsumerContext},
     error::{KafkaError, KafkaResult},
+    statistics::ConsumerGroup,
     types::RDKafkaRespErr,
 };
 
 use super::client::Voice;
+use crate::GroupProtocol;
 
 /// What has happened to a member.
 pub(super) enum Event {
@@ -32,29 +34,86 @@ pub(super) enum Event {
     /// The answer to the commit under way.
     Committed(KafkaResult<()>),
     /// The state of the membership, once a second.
-    Group {
-        /// Whether we are in the group, with an assignment, and its coordinator answers.
-        steady: bool,
-        /// Whether any broker is connected.
-        reachable: bool,
-        /// In librdkafka's words.
-        state: String,
-    },
+    Group(Group),
+}
+
+/// The state of a membership.
+pub(super) struct Group {
+    pub(super) standing: Standing,
+    /// The partitions that messages are fetched of, or would be if there were any.
+    pub(super) fetched: BTreeSet<i32>,
+    pub(super) brokers: Brokers,
+    /// In librdkafka's words.
+    pub(super) state: String,
+}
+
+/// How a member stands with its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Not in it, or its coordinator does not answer.
+    Out,
+    /// In it so far as the coordinator answers, and nothing was ever assigned: others have it all, or are about to
+    /// give something up. The classic protocol has no such state, there an assignment of nothing is one too.
+    Waiting,
+    /// In it, with an assignment.
+    Steady,
+}
+
+impl Standing {
+    fn of(group: &ConsumerGroup, protocol: GroupProtocol) -> Self {
+        match (group.state.as_str(), group.join_state.as_str(), protocol) {
+            ("up", "steady", _) => Self::Steady,
+            ("up", "init", GroupProtocol::Consumer) => Self::Waiting,
+            _ => Self::Out,
+        }
+    }
+}
+
+/// Where the brokers are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Brokers {
+    /// One is connected at least.
+    There,
+    /// librdkafka looks for them.
+    Away,
+    /// librdkafka does not look any more: it forgets brokers that metadata do not name, and a lone broker that its
+    /// controller missed for a moment names nobody at all.
+    Forgotten,
+}
+
+impl Brokers {
+    fn of(statistics: &Statistics) -> Self {
+        let brokers = statistics.brokers.values();
+        // The coordinator is an entry of its own, which leads nowhere without the broker that it stands for.
+        if !brokers.clone().any(|broker| matches!(broker.source.as_str(), "learned" | "configured")) {
+            Self::Forgotten
+        } else if brokers.clone().any(|broker| matches!(broker.state.as_str(), "UP" | "UPDATE")) {
+            Self::There
+        } else {
+            Self::Away
+        }
+    }
 }
 
 pub(super) struct MemberContext {
     voice: Voice,
+    protocol: GroupProtocol,
     events: Mutex<VecDeque<Event>>,
     closing: AtomicBool,
 }
 
 impl MemberContext {
-    pub(super) fn new(voice: Voice) -> Self {
-        Self { voice, events: Mutex::default(), closing: AtomicBool::new(false) }
+    pub(super) fn new(voice: Voice, protocol: GroupProtocol) -> Self {
+        Self { voice, protocol, events: Mutex::default(), closing: AtomicBool::new(false) }
     }
 
     pub(super) fn next(&self) -> Option<Event> {
         self.events().pop_front()
+    }
+
+    /// The answer to a commit is there.
+    pub(super) fn committed(&self, result: KafkaResult<()>) {
+        self.events().push_back(Event::Committed(result));
     }
 
     /// From now on changes of the group are answered at once: nobody takes events any more.
@@ -77,12 +136,17 @@ impl ClientContext for MemberContext {
     }
 
     fn stats(&self, statistics: Statistics) {
-        let Some(group) = statistics.cgrp else { return };
-        let steady = group.state == "up" && group.join_state == "steady";
-        let state = format!("{}, {}", group.state, group.join_state);
-        let reachable =
-            statistics.brokers.values().any(|broker| matches!(broker.state.as_str(), "UP" | "UPDATE"));
-        self.events().push_back(Event::Group { steady, reachable, state });
+        let Some(group) = &statistics.cgrp else { return };
+        let partitions = statistics.topics.values().flat_map(|topic| topic.partitions.values());
+        self.events().push_back(Event::Group(Group {
+            standing: Standing::of(group, self.protocol),
+            fetched: partitions
+                .filter(|partition| partition.fetch_state == "active")
+                .map(|partition| partition.partition)
+                .collect(),
+            brokers: Brokers::of(&statistics),
+            state: format!("{}, {}", group.state, group.join_state),
+        }));
     }
 }
 
@@ -107,9 +171,5 @@ impl ConsumerContext for MemberContext {
             (false, false) => Event::Revoked(partitions),
             (false, true) => Event::Lost(partitions),
         });
-    }
-
-    fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
-        self.events().push_back(Event::Committed(result));
     }
 }

@@ -141,27 +141,20 @@ impl Member<Joined> {
         while let Some(event) = seat.consumer.context().next() {
             match event {
                 Event::Assigned(partitions) => {
-                    if let Err(error) = seat.consumer.incremental_assign(&seat.list(&partitions)) {
+                    if let Err(error) = seat.gain(&partitions, state.paused) {
                         return Turn::Broken(error.into());
                     }
-                    // Partitions that were paused when they left come back as they went.
-                    if state.paused {
-                        seat.pause(&partitions)
-                    } else {
-                        seat.resume(&partitions)
-                    }
-                    tracing::info!(topic = %seat.topic, ?partitions, "partitions gained");
-                    seat.owned.gain(&partitions);
                 }
                 Event::Revoked(partitions) => return Turn::GiveBack(partitions),
                 Event::Lost(partitions) => {
                     state.buffer.retain(|message| !partitions.contains(&message.place.partition));
+                    seat.lose(&partitions);
                     seat.let_go(&partitions);
                 }
                 Event::Committed(result) => seat.committed(result),
-                Event::Group { steady, reachable, state: group } => {
+                Event::Group(group) => {
                     let idle = state.buffer.is_empty() && seat.under_way.is_none();
-                    if let Some(fault) = seat.judge_group(steady, reachable, group, idle) {
+                    if let Some(fault) = seat.judge_group(group, idle) {
                         return Turn::Broken(fault);
                     }
                 }
@@ -230,14 +223,19 @@ impl Member<Draining> {
                         leaving.extend(more);
                     }
                     Event::Lost(partitions) => {
-                        // Too late: whatever is still done for them counts for nothing.
+                        // Too late to finish anything.
                         buffer.retain(|message| !partitions.contains(&message.place.partition));
-                        seat.commits.forget(&partitions);
-                        seat.owned.lose(&partitions);
+                        seat.lose(&partitions);
                         leaving.extend(partitions);
                     }
-                    // The group waits for our answer and assigns nothing before it.
-                    Event::Assigned(_) | Event::Group { .. } => {}
+                    // While we drain in order to leave, the group may not know it yet. Whoever gives nothing for an
+                    // answer holds up its own goodbye.
+                    Event::Assigned(partitions) => {
+                        if let Err(error) = seat.gain(&partitions, true) {
+                            tracing::debug!(%error, "partitions were not taken");
+                        }
+                    }
+                    Event::Group(_) => {}
                 }
             }
         }

@@ -5,6 +5,7 @@
 //! `member`, on a thread of its own, keeps the membership alive however long a handler takes.
 
 mod client;
+mod committer;
 mod consumer;
 mod context;
 mod member;
@@ -27,8 +28,8 @@ use crate::{Bus, BusError, BusOptions, ConsumerStatus, Handler, KafkaAddress, hi
 /// The first pause after a fault. It doubles while the fault lasts.
 const RECOVERY_MIN: Duration = Duration::from_secs(1);
 
-/// The longest pause after a fault.
-const RECOVERY_MAX: Duration = Duration::from_secs(5);
+/// The longest pause after a fault: a broker that is back is not to wait longer for us.
+const RECOVERY_MAX: Duration = Duration::from_secs(2);
 
 /// Why a client is given up and built anew.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +49,11 @@ pub(crate) enum KafkaFault {
     },
     #[error("the consumer is out of its group: {0}")]
     OutOfGroup(String),
-    #[error("the consumer's thread ended")]
+    #[error("no broker is known any more")]
+    Forgotten,
+    #[error("the broker knows no groups of Kafka 4: queue.group_protocol = \"classic\" does without them")]
+    GroupProtocol,
+    #[error("a thread of the consumer could not be started, or ended")]
     Thread,
 }
 

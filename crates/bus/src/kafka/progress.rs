@@ -9,8 +9,6 @@ use crate::Message;
 
 /// The pause after a commit that failed.
 const COMMIT_AGAIN: Duration = Duration::from_millis(500);
-/// After which a commit without an answer counts as failed.
-const COMMIT_LIMIT: Duration = Duration::from_secs(15);
 
 /// By partition, the offset after the last message that is done: what a commit says.
 pub(super) type Offsets = BTreeMap<i32, i64>;
@@ -80,7 +78,7 @@ impl Owned {
 #[derive(Debug, Default)]
 pub(super) struct Commits {
     wanted: Offsets,
-    under_way: Option<(Instant, Offsets)>,
+    under_way: Option<Offsets>,
     not_before: Option<Instant>,
 }
 
@@ -91,18 +89,15 @@ impl Commits {
 
     /// What to commit now, if anything.
     pub(super) fn next(&mut self, now: Instant) -> Option<Offsets> {
-        if self.under_way.as_ref().is_some_and(|(since, _)| now - *since < COMMIT_LIMIT)
-            || self.not_before.is_some_and(|at| now < at)
-            || self.wanted.is_empty()
-        {
+        if self.under_way.is_some() || self.not_before.is_some_and(|at| now < at) || self.wanted.is_empty() {
             return None;
         }
-        self.under_way = Some((now, self.wanted.clone()));
+        self.under_way = Some(self.wanted.clone());
         Some(self.wanted.clone())
     }
 
     pub(super) fn succeeded(&mut self) {
-        let Some((_, committed)) = self.under_way.take() else { return };
+        let Some(committed) = self.under_way.take() else { return };
         self.wanted.retain(|partition, offset| committed.get(partition) != Some(offset));
         self.not_before = None;
     }

@@ -2,15 +2,18 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError},
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, TryRecvError},
+    },
     time::{Duration, Instant},
 };
 
 use domain::complaints::Complaints;
 use outbox::Topic;
 use rdkafka::{
-    Message as _, Offset, TopicPartitionList,
-    consumer::{BaseConsumer, CommitMode, Consumer},
+    ClientConfig, Message as _, Offset, TopicPartitionList,
+    consumer::{BaseConsumer, Consumer},
     error::{KafkaError, KafkaResult},
     message::BorrowedMessage,
 };
@@ -20,13 +23,19 @@ use tokio_util::sync::CancellationToken;
 use super::{
     KafkaBus, KafkaFault,
     client::{self, Voice},
-    context::{Event, MemberContext},
+    committer::Committer,
+    context::{Brokers, Event, Group, MemberContext, Standing},
     progress::{Commits, Epoch, Offsets, Owned},
 };
-use crate::{BusOptions, ConsumerStatus, Message, Place};
+use crate::{BusOptions, ConsumerStatus, GroupProtocol, MembershipOptions, Message, Place};
 
 /// A member that has not been a steady one for this long is built anew.
 const UNSTEADY_MAX: Duration = Duration::from_secs(20);
+/// A member that the group leaves without partitions for this long is one in waiting, and well.
+const WAITING_MIN: Duration = Duration::from_secs(3);
+
+/// The longest pause between two heartbeats of a classic member.
+const HEARTBEAT_MAX: Duration = Duration::from_secs(1);
 
 static COMMITS: Complaints = Complaints::new();
 static FETCHES: Complaints = Complaints::new();
@@ -41,7 +50,8 @@ pub(super) struct Link {
 
 /// What a member has in every state.
 pub(super) struct Seat {
-    pub(super) consumer: BaseConsumer<MemberContext>,
+    pub(super) consumer: Arc<BaseConsumer<MemberContext>>,
+    committer: Committer,
     pub(super) topic: Topic,
     pub(super) topic_name: String,
     pub(super) options: BusOptions,
@@ -51,7 +61,10 @@ pub(super) struct Seat {
     /// Under which ownerships the batch under way was handed out.
     pub(super) under_way: Option<BTreeMap<i32, Epoch>>,
     pub(super) commits: Commits,
-    pub(super) last_steady: Instant,
+    last_steady: Instant,
+    taken: Instant,
+    /// Whether what we had was given to others without our leave, and nothing since to us.
+    bereft: bool,
 }
 
 impl Seat {
@@ -63,27 +76,25 @@ impl Seat {
         link: Link,
     ) -> Result<Self, KafkaFault> {
         let options = bus.options.clone();
-        let millis = |duration: Duration| duration.as_millis().to_string();
-        let context = MemberContext::new(Voice::new(status.clone()));
-        let consumer: BaseConsumer<MemberContext> = client::config(&bus.address)
-            .set("group.id", bus.group_name(topic))
-            .set("partition.assignment.strategy", "cooperative-sticky")
-            .set("session.timeout.ms", millis(options.membership.session))
-            .set("heartbeat.interval.ms", millis(options.membership.session / 4))
-            .set("max.poll.interval.ms", millis(options.membership.stall.max(options.membership.session)))
-            .set("enable.auto.commit", "false")
-            .set("enable.auto.offset.store", "false")
-            .set("auto.offset.reset", "earliest")
-            // Few and small messages are wanted at once; many are not to fill the memory.
-            .set("fetch.wait.max.ms", "500")
-            .set("fetch.error.backoff.ms", "200")
-            .set("queued.min.messages", "2000")
-            .set("queued.max.messages.kbytes", "8192")
-            .set("statistics.interval.ms", "1000")
-            .create_with_context(context)?;
+        let context = MemberContext::new(Voice::new(status.clone()), options.membership.protocol);
+        let consumer: BaseConsumer<MemberContext> =
+            membership(client::config(&bus.address), &options.membership)
+                .set("group.id", bus.group_name(topic))
+                .set("enable.auto.commit", "false")
+                .set("enable.auto.offset.store", "false")
+                .set("auto.offset.reset", "earliest")
+                // Few and small messages are wanted at once; many are not to fill the memory.
+                .set("fetch.wait.max.ms", "500")
+                .set("fetch.error.backoff.ms", "200")
+                .set("queued.min.messages", "2000")
+                .set("queued.max.messages.kbytes", "8192")
+                .set("statistics.interval.ms", "1000")
+                .create_with_context(context)?;
         let topic_name = bus.topic_name(topic);
         consumer.subscribe(&[&topic_name])?;
+        let consumer = Arc::new(consumer);
         Ok(Self {
+            committer: Committer::start(topic.as_str(), &consumer).map_err(|_| KafkaFault::Thread)?,
             consumer,
             topic,
             topic_name,
@@ -94,7 +105,24 @@ impl Seat {
             under_way: None,
             commits: Commits::default(),
             last_steady: Instant::now(),
+            taken: Instant::now(),
+            bereft: false,
         })
+    }
+
+    /// Takes partitions that the group gives.
+    pub(super) fn gain(&mut self, partitions: &BTreeSet<i32>, paused: bool) -> KafkaResult<()> {
+        self.consumer.incremental_assign(&self.list(partitions))?;
+        // Partitions that were paused when they left come back as they went.
+        if paused {
+            self.pause(partitions)
+        } else {
+            self.resume(partitions)
+        }
+        tracing::info!(topic = %self.topic, ?partitions, "partitions gained");
+        self.owned.gain(partitions);
+        self.bereft = false;
+        Ok(())
     }
 
     /// Takes the result of the batch under way, if it is there. False when the handler's side is gone.
@@ -127,8 +155,10 @@ impl Seat {
         let filled = offsets.iter().try_for_each(|(partition, offset)| {
             list.add_partition_offset(&self.topic_name, *partition, Offset::Offset(*offset))
         });
-        if let Err(error) = filled.and_then(|()| self.consumer.commit(&list, CommitMode::Async)) {
-            self.committed(Err(error));
+        match filled {
+            Ok(()) if self.committer.ask(list) => {}
+            Ok(()) => self.committed(Err(KafkaError::Canceled)),
+            Err(error) => self.committed(Err(error)),
         }
     }
 
@@ -152,6 +182,13 @@ impl Seat {
         handled || self.commits.concerns(partitions)
     }
 
+    /// Notes that partitions are somebody else's already: whatever is still done for them counts for nothing.
+    pub(super) fn lose(&mut self, partitions: &BTreeSet<i32>) {
+        self.owned.lose(partitions);
+        self.commits.forget(partitions);
+        self.bereft = true;
+    }
+
     pub(super) fn let_go(&mut self, partitions: &BTreeSet<i32>) {
         self.owned.lose(partitions);
         self.commits.forget(partitions);
@@ -170,7 +207,7 @@ impl Seat {
                 Event::Revoked(partitions) | Event::Lost(partitions) => {
                     self.consumer.incremental_unassign(&self.list(&partitions))
                 }
-                Event::Committed(_) | Event::Group { .. } => Ok(()),
+                Event::Committed(_) | Event::Group(_) => Ok(()),
             };
             if let Err(error) = answer {
                 tracing::debug!(%error, "a change of the group was not answered");
@@ -222,6 +259,11 @@ impl Seat {
                         | Code::GroupAuthorizationFailed
                 )
             );
+        let unknown =
+            matches!(error.rdkafka_error_code(), Some(Code::UnsupportedFeature | Code::UnsupportedVersion));
+        if broken && unknown && self.options.membership.protocol == GroupProtocol::Consumer {
+            return Some(KafkaFault::GroupProtocol);
+        }
         if broken {
             return Some(error.into());
         }
@@ -234,22 +276,40 @@ impl Seat {
 
     /// Whether the membership is broken. Without a broker it is not: a member that was killed meanwhile would have to be
     /// missed by the group for a whole session before its successor may begin, while this one just goes on.
-    pub(super) fn judge_group(
-        &mut self,
-        steady: bool,
-        reachable: bool,
-        state: String,
-        idle: bool,
-    ) -> Option<KafkaFault> {
-        if !reachable {
-            self.last_steady = Instant::now();
+    pub(super) fn judge_group(&mut self, group: Group, idle: bool) -> Option<KafkaFault> {
+        let Group { standing, fetched, brokers, state } = group;
+        if brokers == Brokers::Forgotten {
+            return Some(KafkaFault::Forgotten);
         }
-        if steady {
-            self.last_steady = Instant::now();
-            if idle {
-                self.status.came_round();
+        let well = match standing {
+            Standing::Out => false,
+            Standing::Waiting => {
+                self.owned.all().is_empty() && !self.bereft && self.taken.elapsed() > WAITING_MIN
             }
+            // What is owned and not fetched, whatever the reason, would wait for ever.
+            Standing::Steady => self.owned.all().is_subset(&fetched),
+        };
+        if well || brokers == Brokers::Away {
+            self.last_steady = Instant::now();
         }
-        (self.last_steady.elapsed() > UNSTEADY_MAX).then_some(KafkaFault::OutOfGroup(state))
+        if well && idle {
+            self.status.came_round();
+        }
+        (self.last_steady.elapsed() > UNSTEADY_MAX).then(|| KafkaFault::OutOfGroup(state))
     }
+}
+
+/// How a membership is kept, in librdkafka's words.
+fn membership(mut config: ClientConfig, options: &MembershipOptions) -> ClientConfig {
+    let MembershipOptions { protocol, session, stall, .. } = *options;
+    let millis = |duration: Duration| duration.as_millis().to_string();
+    config.set("group.protocol", protocol.name()).set("max.poll.interval.ms", millis(stall.max(session)));
+    if protocol == GroupProtocol::Classic {
+        config
+            .set("partition.assignment.strategy", "cooperative-sticky")
+            .set("session.timeout.ms", millis(session))
+            // Each step of a change waits for everybody's next heartbeat.
+            .set("heartbeat.interval.ms", millis(HEARTBEAT_MAX.min(session / 4)));
+    }
+    config
 }

@@ -16,9 +16,6 @@ const ANSWER_LIMIT: Duration = Duration::from_millis(11_000);
 const STREAM_LATE_MAX: Duration = Duration::from_secs(11);
 /// "Automatic return within 5 s."
 const RETURN_MAX: Duration = Duration::from_secs(5);
-/// A broker that was away lets nobody into a group before it has missed those who were in it for a whole session. Their
-/// tasks start all the same, so this is how long `/readyz` may name the queue longer than other stores.
-const SESSION: Duration = Duration::from_secs(10);
 /// What was accepted meanwhile is found by a reconciler that looks every two seconds for what has waited for five, and it
 /// looks again within the time of the return.
 const CATCH_UP_MAX: Duration = Duration::from_secs(10);
@@ -147,8 +144,7 @@ impl Promises {
             }
             // A reconciler brings what the queue does not.
             (Effect::Gone, Row::Queue) => {
-                let return_max = RETURN_MAX + SESSION;
-                Self { jobs: Jobs::GoOn, metric: Some(Metric::OutboxAge), return_max, ..store("queue") }
+                Self { jobs: Jobs::GoOn, metric: Some(Metric::OutboxAge), ..store("queue") }
             }
             (Effect::Gone, Row::Postgres) => Self {
                 answer_max: ANSWER_LIMIT,
@@ -211,8 +207,7 @@ mod tests {
             let promises = Promises::of(case);
             let gone = case.effect() == Effect::Gone;
             assert_eq!((promises.named.is_some(), promises.metric.is_some()), (gone, gone), "{case}");
-            let session = if case.row == Row::Queue && gone { SESSION } else { Duration::ZERO };
-            assert_eq!(promises.return_max, Duration::from_secs(5) + session, "{case}");
+            assert_eq!(promises.return_max, Duration::from_secs(5), "{case}");
             // A promise about a stream's lateness shows only where the outage lasts longer.
             if let (Stream::Tells(late), Row::Realtime) = (promises.stream, case.row) {
                 assert!(case.row.usual() > late, "{case}");

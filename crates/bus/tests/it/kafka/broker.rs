@@ -57,6 +57,17 @@ impl Private {
         Self { folder, address }
     }
 
+    /// One with further settings.
+    pub(super) async fn start_with(settings: &str) -> Self {
+        let broker = Self::start().await;
+        broker.stop().await;
+        let file = broker.folder.join("server.properties");
+        let all = std::fs::read_to_string(&file).unwrap() + settings;
+        std::fs::write(&file, all).unwrap();
+        broker.start_again().await;
+        broker
+    }
+
     pub(super) async fn stop(&self) {
         script("stop", Some(&self.folder)).await;
     }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use bus::{Handler, HandlerError, MembershipOptions, Message};
+use bus::{GroupProtocol, Handler, HandlerError, MembershipOptions, Message};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -19,9 +19,13 @@ use crate::conformance::{Consumer, TOPIC, drained, envelope, send};
 
 const STALL: Duration = Duration::from_secs(3);
 
-fn quick() -> BusOptions {
-    let membership =
-        MembershipOptions { session: Duration::from_secs(3), stall: STALL, drain: Duration::from_secs(2) };
+fn quick(protocol: GroupProtocol) -> BusOptions {
+    let membership = MembershipOptions {
+        protocol,
+        session: Duration::from_secs(3),
+        stall: STALL,
+        drain: Duration::from_secs(2),
+    };
     BusOptions { membership, batch_max: 20, handler_limit: Duration::from_secs(20), ..options() }
 }
 
@@ -56,48 +60,83 @@ impl Effects {
     }
 }
 
-async fn effects(pool: &PgPool, who: &str) -> i64 {
+pub(super) async fn effects_table(pool: &PgPool) {
+    let create = "CREATE TABLE effects (event uuid PRIMARY KEY, who text NOT NULL)";
+    sqlx::query(create).execute(pool).await.unwrap();
+}
+
+pub(super) async fn effects(pool: &PgPool, who: &str) -> i64 {
     let count = sqlx::query_scalar("SELECT count(*) FROM effects WHERE who LIKE $1");
     count.bind(who).fetch_one(pool).await.unwrap()
 }
 
 const URL: &str = "AIVTEST_MEMBER_URL";
 const DATABASE: &str = "AIVTEST_MEMBER_DATABASE";
+const CLASSIC: &str = "AIVTEST_MEMBER_CLASSIC";
 
-/// Runs in the process that the test below stops: only a process can stand still as a whole.
+/// A member in a process of its own: only a process can stand still as a whole, or die without a word.
+pub(super) struct MemberProcess(tokio::process::Child);
+
+impl MemberProcess {
+    pub(super) fn start(backend: &Kafka, protocol: GroupProtocol) -> Self {
+        let mut command = tokio::process::Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "kafka::group::a_member_in_a_process_of_its_own", "--ignored", "--nocapture"])
+            .env(URL, backend.url())
+            .env(DATABASE, &backend.db.url)
+            .stdout(Stdio::null())
+            .kill_on_drop(true);
+        if protocol == GroupProtocol::Classic {
+            command.env(CLASSIC, "1");
+        }
+        Self(command.spawn().unwrap())
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.0.id().unwrap()).unwrap());
+        kill(pid, signal).unwrap();
+    }
+
+    /// kill -9.
+    pub(super) async fn kill(&mut self) {
+        self.0.kill().await.unwrap();
+    }
+}
+
+/// Runs in that process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a part of the test below, which starts it in a process of its own"]
+#[ignore = "a part of other tests, which start it in a process of its own"]
 async fn a_member_in_a_process_of_its_own() {
     let pool = sqlx::postgres::PgPoolOptions::new()
         .max_connections(2)
         .connect(&std::env::var(DATABASE).unwrap())
         .await
         .unwrap();
-    let bus = bus::connect_with(&std::env::var(URL).unwrap(), pool.clone(), quick()).unwrap();
+    let protocol =
+        if std::env::var_os(CLASSIC).is_some() { GroupProtocol::Classic } else { GroupProtocol::Consumer };
+    let bus = bus::connect_with(&std::env::var(URL).unwrap(), pool.clone(), quick(protocol)).unwrap();
     let _consumer = Consumer::start(&bus, Effects::by("process", &pool));
     std::future::pending().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_in_turmoil_makes_every_effect_and_commits_nothing_twice() {
+    turmoil(GroupProtocol::Consumer).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_does_a_classic_one() {
+    turmoil(GroupProtocol::Classic).await;
+}
+
+async fn turmoil(protocol: GroupProtocol) {
     let backend = Kafka::start().await;
     let pool = backend.pool();
-    sqlx::query("CREATE TABLE effects (event uuid PRIMARY KEY, who text NOT NULL)")
-        .execute(pool)
-        .await
-        .unwrap();
-    let bus = backend.connect(quick());
+    effects_table(pool).await;
+    let bus = backend.connect(quick(protocol));
     let slow = Effects { slow: AtomicBool::new(true), ..Effects::by("slow", pool) };
     let first = Consumer::start(&bus, slow);
-    let mut process = tokio::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "kafka::group::a_member_in_a_process_of_its_own", "--ignored", "--nocapture"])
-        .env(URL, backend.url())
-        .env(DATABASE, &backend.db.url)
-        .stdout(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let pid = Pid::from_raw(i32::try_from(process.id().unwrap()).unwrap());
+    let mut process = MemberProcess::start(&backend, protocol);
 
     let mut sent = 0;
     let mut committed = BTreeMap::new();
@@ -131,7 +170,7 @@ async fn a_group_in_turmoil_makes_every_effect_and_commits_nothing_twice() {
         sleep(Duration::from_secs(1)).await;
     }
     // One stands still for twice as long as the group waits.
-    kill(pid, Signal::SIGSTOP).unwrap();
+    process.signal(Signal::SIGSTOP);
     let still = Instant::now();
     while still.elapsed() < STALL * 2 {
         step(30).await;
@@ -141,7 +180,7 @@ async fn a_group_in_turmoil_makes_every_effect_and_commits_nothing_twice() {
     let others = || async { effects(pool, "%").await == sent_until_then };
     testkit::wait_until("the others do its work", SOON, others).await;
     let before = effects(pool, "process").await;
-    kill(pid, Signal::SIGCONT).unwrap();
+    process.signal(Signal::SIGCONT);
     let started = Instant::now();
     while effects(pool, "process").await == before {
         assert!(started.elapsed() < SOON, "the member takes part again");
@@ -152,6 +191,6 @@ async fn a_group_in_turmoil_makes_every_effect_and_commits_nothing_twice() {
     drained(&backend).await;
     assert_eq!(effects(pool, "%").await, sent);
     assert_eq!(first.status.last_error(), None);
-    process.kill().await.unwrap();
+    process.kill().await;
     first.stop().await;
 }

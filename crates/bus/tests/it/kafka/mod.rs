@@ -2,6 +2,7 @@
 
 mod broker;
 mod group;
+mod membership;
 mod records;
 mod relay;
 

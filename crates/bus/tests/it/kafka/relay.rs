@@ -5,9 +5,13 @@ use std::{collections::HashSet, time::Duration};
 use bus::Envelope;
 use domain::TaskId;
 use outbox::NewEvent;
+use tokio::time::{Instant, sleep_until};
 
-use super::{broker::Private, *};
+use super::{broker::Private, membership::SESSION, *};
 use crate::conformance::{Consumer, TOPIC, Tell, Told, drained, envelope, letters, send, with_payload};
+
+/// After which a broker is fenced: its session with the controller, nine seconds, and a heartbeat.
+const FENCED: Duration = Duration::from_secs(12);
 
 /// How many shards each relay holds, the greediest first.
 async fn shards(backend: &Kafka) -> Vec<i64> {
@@ -118,13 +122,21 @@ async fn a_broker_that_stops_or_freezes_and_returns_loses_nothing() {
     testkit::wait_until("so does the consumer", SOON, || async { consumer.status.last_error().is_some() })
         .await;
     broker.start_again().await;
+    let back = Instant::now();
     arrive(&mut told, sent).await;
+    println!("the broker that stopped was back, and its messages after {:?}", back.elapsed());
+    assert!(back.elapsed() < SESSION, "members that the broker knew wait for nobody: {:?}", back.elapsed());
 
     broker.freeze();
+    let frozen = Instant::now();
     let sent = send_many(&backend, &bus, 50).await;
     testkit::wait_until("the relay says so", SOON, || async { status.last_error().is_some() }).await;
+    // Its own controller misses it as well and fences it, so that for a moment it names no brokers to its clients.
+    sleep_until(frozen + FENCED).await;
     broker.thaw();
+    let back = Instant::now();
     arrive(&mut told, sent).await;
+    println!("the broker that froze was back, and its messages after {:?}", back.elapsed());
 
     let waits = || async { backend.lag(TOPIC).await == 0 && status.last_error().is_none() };
     testkit::wait_until("all is well again", SOON, waits).await;
