@@ -26,10 +26,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{Bus, BusError, BusOptions, ConsumerStatus, Handler, KafkaAddress, hints::Hints};
 
 /// The first pause after a fault. It doubles while the fault lasts.
-const RECOVERY_MIN: Duration = Duration::from_secs(1);
+const RECOVERY_MIN: Duration = Duration::from_millis(500);
 
 /// The longest pause after a fault: a broker that is back is not to wait longer for us.
-const RECOVERY_MAX: Duration = Duration::from_secs(2);
+const RECOVERY_MAX: Duration = Duration::from_secs(1);
 
 /// Why a client is given up and built anew.
 #[derive(Debug, thiserror::Error)]
