@@ -99,7 +99,7 @@ impl World {
     }
 
     pub(crate) async fn process_with(&self, url: &str, config: GenerationConfig) -> Process {
-        let pool = pg::connect(&PgConfig { max_connections: 6, ..PgConfig::new(url) }).await.unwrap();
+        let pool = pg::connect(&PgConfig { max_connections: 16, ..PgConfig::new(url) }).await.unwrap();
         self.process_on(pool, config)
     }
 

@@ -27,8 +27,10 @@ use crate::{
     foresight::Foresight,
 };
 
-/// Foreseen batches of one writer that are written at once.
+/// Foreseen batches of one writer that are written at once, each on a connection that the writer keeps.
 const UNDER_WAY_MAX: usize = 2;
+/// A writer keeps one of so many connections of the pool, but one at least: the others are not its own.
+const OF_CONNECTIONS: usize = 8;
 /// Batches at most that wait for somebody's lock beside the writers.
 const SIDE_LANES: usize = 4;
 /// Commits at most whose answers are being put into Redis.
@@ -58,12 +60,15 @@ impl Writers {
         let (closing, running) = (CancellationToken::new(), TaskTracker::new());
         let lanes = Arc::new(Semaphore::new(SIDE_LANES));
         let remembering = Arc::new(Semaphore::new(REMEMBERING_MAX));
+        let connections = usize::try_from(shared.pool.options().get_max_connections()).unwrap_or(usize::MAX);
+        let under_way = (connections / shared.config.writers / OF_CONNECTIONS).clamp(1, UNDER_WAY_MAX);
         let queues = (0..shared.config.writers)
             .map(|_| {
                 let (sender, queue) = mpsc::channel(shared.config.queue_max);
                 let writer = Writer {
                     shared: Arc::clone(shared),
-                    session: Dedicated::keeping(UNDER_WAY_MAX, shared.pool.clone()),
+                    session: Dedicated::keeping(under_way, shared.pool.clone()),
+                    places: Arc::new(Semaphore::new(under_way)),
                     foresight: Foresight::default(),
                     sender: sender.downgrade(),
                     lanes: Arc::clone(&lanes),
@@ -107,6 +112,8 @@ struct Writer {
     shared: Arc<Shared>,
     session: Dedicated,
     foresight: Foresight,
+    /// For the foreseen batches under way.
+    places: Arc<Semaphore>,
     /// Its own queue's other end, to see whether somebody waits.
     sender: mpsc::WeakSender<Waiting>,
     lanes: Arc<Semaphore>,
@@ -118,10 +125,9 @@ impl Writer {
     async fn run(self: Arc<Self>, mut queue: mpsc::Receiver<Waiting>, closing: CancellationToken) {
         let batch_max = self.shared.config.batch_max;
         let mut arrivals = Vec::with_capacity(batch_max);
-        let places = Arc::new(Semaphore::new(UNDER_WAY_MAX));
         loop {
             // While all places are taken, submits gather. The semaphore is never closed.
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let Ok(place) = Arc::clone(&self.places).acquire_owned().await else { return };
             // What was put off to this batch is in `arrivals` already; then nothing has to be waited for.
             if arrivals.is_empty() {
                 tokio::select! {
