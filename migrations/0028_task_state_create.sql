@@ -1,10 +1,12 @@
 -- task-state: making tasks, as a function, so that whoever accepts requests can make them in a statement of its own with
 -- what else a request needs. One element per task in the columns of tasks, with their first event and their inputs; the
 -- message of each to the scheduler; and what was decided of the ledger (ledger_write_admission, ledger_charge_days), which is
--- expected first (ledger_expect_admission) where `most` is given and nothing is locked yet. The ledger comes last, so that a busy
--- account is locked for the shortest time. Without ids it raises AV001 as
--- that function does: the caller makes them NULL when something else has failed that they depend on. Raises AV002 when other rows were touched than were meant: it may be the whole of
--- a transaction, which nobody looks at before it is committed.
+-- expected first (ledger_expect_admission) where `most` is given and nothing is locked yet. The ledger comes last, so that a
+-- busy account is locked for the shortest time.
+--
+-- Without ids it raises AV001 as ledger_expect_admission does: the caller makes them NULL when something else has failed that
+-- they depend on. Raises AV002 when other rows were touched than were meant: it may be the whole of a transaction, which
+-- nobody looks at before it is committed.
 CREATE FUNCTION task_state_create(
     ids uuid[], tenants uuid[], users uuid[], projects uuid[], accounts uuid[], models text[], prices bigint[],
     deadlines timestamptz[], priorities smallint[], quota_days timestamptz[],

@@ -12,10 +12,12 @@ use std::{
 };
 
 use chrono::{DateTime, TimeDelta, Utc};
+use domain::AccountId;
 use futures::FutureExt as _;
 use ledger::{Admission, Seen, Subject};
 use pg::Dedicated;
 use sqlx::{Arguments as _, postgres::PgArguments};
+use task_state::NewTask;
 use tenancy::idempotency::{self, NewKey};
 
 use crate::batch::{Element, Failed, Verdict, Written};
@@ -40,7 +42,8 @@ struct Known {
 /// A batch of which every submit is accepted, if all is as expected.
 #[derive(Debug)]
 pub(crate) struct Foreseen {
-    elements: Vec<Arc<Element>>,
+    accounts: Vec<AccountId>,
+    /// One per element.
     verdicts: Vec<Verdict>,
     arguments: PgArguments,
 }
@@ -68,18 +71,19 @@ impl Foresight {
         for element in elements {
             element.admit(None, &mut admission, now).ok()?;
         }
-        let arguments = arguments(elements, &admission, lock_limit, now)?;
         // Other batches may follow before this one is committed.
         known.seen.remember(&admission);
         drop(known);
-        let verdicts = elements
+        let tasks: Vec<NewTask> = elements.iter().map(|element| element.new_task(now)).collect();
+        let bodies: Vec<String> = elements.iter().map(|element| element.body(now)).collect();
+        let arguments = arguments(elements, &tasks, &bodies, &admission, lock_limit, now)?;
+        let verdicts = tasks
             .iter()
-            .map(|element| {
-                let queued = element.new_task(now).queued(now);
-                Verdict::Accepted { body: element.body(now), queued, quotas: Vec::new() }
-            })
+            .zip(bodies)
+            .map(|(task, body)| Verdict::Accepted { body, queued: task.queued(now), quotas: Vec::new() })
             .collect();
-        Some(Foreseen { elements: elements.to_vec(), verdicts, arguments })
+        let accounts = elements.iter().map(|element| element.account).collect();
+        Some(Foreseen { accounts, verdicts, arguments })
     }
 
     /// Remembers the figures after a batch that was decided under locks and is committed.
@@ -101,7 +105,7 @@ impl Foreseen {
         session: &Dedicated,
         foresight: &Foresight,
     ) -> Result<Option<Vec<Verdict>>, Failed> {
-        let Self { elements, verdicts, arguments } = self;
+        let Self { accounts, verdicts, arguments } = self;
         let outcome = session.statement(move |conn| {
             // Each names what it comes after: how long to wait for a lock, the keys, and then what is written.
             let statement = sqlx::query_scalar_with(
@@ -110,8 +114,8 @@ impl Foreseen {
                       LATERAL tenancy_reserve_keys(
                           CASE WHEN waits.up_to <> '' THEN $44::uuid[] END, $45, $46, $47, $48, $49, $50) AS keys (reserved),
                       LATERAL task_state_create(
-                          CASE WHEN keys.reserved = cardinality($44) THEN $1::uuid[] END, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
-                          $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34,
+                          CASE WHEN keys.reserved = cardinality($44) THEN $1::uuid[] END,
+                          $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34,
                           $35, $36, $37, $38, $39, $40, $41, $42)",
                 arguments,
             );
@@ -125,7 +129,7 @@ impl Foreseen {
                 Ok(Some(verdicts))
             }
             Err(error) => {
-                known.seen.forget(elements.iter().map(|element| element.account));
+                known.seen.forget(accounts);
                 if ledger::is_otherwise(&error) {
                     known.rest = REST;
                     return Ok(None);
@@ -140,6 +144,8 @@ impl Foreseen {
 /// something cannot be sent at all, which is for the other way to tell.
 fn arguments(
     elements: &[Arc<Element>],
+    tasks: &[NewTask],
+    bodies: &[String],
     admission: &Admission,
     lock_limit: Duration,
     now: DateTime<Utc>,
@@ -153,15 +159,14 @@ fn arguments(
             limits.entry(subject).and_modify(|least| *least = limit.min(*least)).or_insert(limit);
         }
     }
-    let tasks: Vec<_> = elements.iter().map(|element| element.new_task(now)).collect();
-    let answers: Vec<(String, String)> =
-        elements.iter().map(|element| (element.task.to_string(), element.body(now))).collect();
+    let subjects: Vec<String> = elements.iter().map(|element| element.task.to_string()).collect();
     let keys: Vec<NewKey<'_>> = elements
         .iter()
-        .zip(&answers)
-        .filter_map(|(element, (subject, body))| element.new_key(subject, body))
+        .zip(&subjects)
+        .zip(bodies)
+        .filter_map(|((element, subject), body)| element.new_key(subject, body))
         .collect();
-    let mut to = task_state::arguments(&tasks, admission, now).ok()?;
+    let mut to = task_state::arguments(tasks, admission, now).ok()?;
     to.add(admission.most_open(&limits)).ok()?;
     to.add(lock_limit.as_millis().max(1).to_string()).ok()?;
     idempotency::Columns::of(&keys).add_to(&mut to).ok()?;

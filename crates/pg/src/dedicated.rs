@@ -1,4 +1,4 @@
-//! A connection that one writer keeps, for transactions that follow each other without a pause.
+//! Connections that a writer keeps, one or a few, for transactions that follow each other without a pause.
 //!
 //! A writer that commits batch after batch is slow by its round trips, not by its work. The pool asks a connection
 //! whether it still lives each time it is handed out and each time it comes back; here it is simply used, and

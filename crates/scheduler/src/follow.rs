@@ -1,10 +1,11 @@
 //! Following an accepted job: look at it when a look is due, and carry a cancel to the provider.
 //!
 //! The first look is due at the model's usual duration, or after the adapter's poll interval where looks show
-//! progress; a job too short to be called running is first looked at when it should be over ([`usual`](crate::usual)), and if
-//! that was early the looks that were spared until then follow faster. Where the provider's callbacks have proved to come, they bring the looks, and looks of one's own become
-//! the fallback. Looks that tell nothing slow down only this job. A job that the provider does not know is believed
-//! lost only when two looks, two seconds apart, say so: the first may have met a lagging replica.
+//! progress; a job too short to be called running is first looked at when it should be over ([`usual`](crate::usual)), and
+//! if that was early the looks that were spared until then follow faster. Where the provider's callbacks have proved to
+//! come, they bring the looks, and looks of one's own become the fallback. Looks that tell nothing slow down only this
+//! job. A job that the provider does not know is believed lost only when two looks, two seconds apart, say so: the first
+//! may have met a lagging replica.
 //!
 //! RUNNING is written when a job was found running for a moment, so a job that is over by then takes one step to its
 //! output instead of two. That output begins to be fetched while the step is written.
