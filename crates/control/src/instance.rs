@@ -6,8 +6,10 @@
 //!
 //! After a restart or a failover every connection of the pool leads nowhere, or to the wrong server. So who meets one that is
 //! dead goes again over a fresh one, if nothing was sent, and everything older is thrown away; the same when the breaker opens.
+//! A server that refuses connections is found out at once: the pool would let its callers wait for one until their limit.
 
 use std::{
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -15,6 +17,7 @@ use std::{
 use bb8_redis::bb8;
 use domain::complaints::Complaints;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value};
+use tokio::sync::Notify;
 
 use crate::{
     breaker::{Breaker, BreakerState, Pass, Verdict},
@@ -47,6 +50,7 @@ pub(crate) struct Server {
     probe: Call,
     connect_limit: Duration,
     response_limit: Duration,
+    refusals: Refusals,
     /// Connections that are older lead to a server that has gone.
     gone: Mutex<Option<Instant>>,
     /// That it is away: every call that was under way finds it out.
@@ -70,12 +74,14 @@ impl Server {
             connect_limit: config.connect_limit,
             response_limit: config.response_limit,
         };
+        let refusals = Refusals { name: instance.name(), heard: Arc::default() };
         let pool = bb8::Pool::builder()
             .max_size(config.pool_size)
             // A ping per check-out would double every round trip; broken connections say so themselves.
             .test_on_check_out(false)
             .connection_timeout(config.connect_limit)
             .retry_connection(false)
+            .error_sink(Box::new(refusals.clone()))
             .build_unchecked(manager);
         Ok(Self {
             name: instance.name(),
@@ -89,6 +95,7 @@ impl Server {
                 .arg(millis(PROBE_TTL)),
             connect_limit: config.connect_limit,
             response_limit: config.response_limit,
+            refusals,
             gone: Mutex::default(),
             complaints: Complaints::new(),
         })
@@ -211,6 +218,9 @@ impl Server {
 
     /// A clone of a pooled connection that is sound as far as anybody knows.
     async fn link(&self) -> Result<Link, ControlError> {
+        let mut refused = pin!(self.refusals.heard.notified());
+        // From now on, not from the first look: the pool may meet the refusal before we look.
+        refused.as_mut().enable();
         let find = async {
             loop {
                 let pooled = self.pool.get().await?;
@@ -221,12 +231,15 @@ impl Server {
                 pooled.mark_broken();
             }
         };
-        let error = match patience::within(self.connect_limit, find).await {
-            Ok(Ok(link)) => return Ok(link),
-            Ok(Err(error)) => error,
-            Err(patience::Silent) => bb8::RunError::TimedOut,
-        };
-        tracing::debug!(instance = self.name, %error, "no connection to Redis");
+        tokio::select! {
+            biased;
+            found = patience::within(self.connect_limit, find) => match found {
+                Ok(Ok(link)) => return Ok(link),
+                Ok(Err(error)) => tracing::debug!(instance = self.name, %error, "no connection to Redis"),
+                Err(patience::Silent) => tracing::debug!(instance = self.name, "no connection to Redis in time"),
+            },
+            () = refused => {}
+        }
         // Not being able to connect is certain: nothing was sent.
         Err(ControlError::Unavailable)
     }
@@ -251,6 +264,24 @@ impl Server {
             Err(Failure::Failed(error)) => Err(error),
             Err(Failure::NotSent) => Err(ControlError::Unavailable),
         }
+    }
+}
+
+/// What the pool tells of connections that could not be made. It tells nobody who waits for one.
+#[derive(Debug, Clone)]
+struct Refusals {
+    name: &'static str,
+    heard: Arc<Notify>,
+}
+
+impl bb8::ErrorSink<RedisError> for Refusals {
+    fn sink(&self, error: RedisError) {
+        tracing::debug!(instance = self.name, %error, "a connection to Redis was refused");
+        self.heard.notify_waiters();
+    }
+
+    fn boxed_clone(&self) -> Box<dyn bb8::ErrorSink<RedisError>> {
+        Box::new(self.clone())
     }
 }
 

@@ -73,6 +73,18 @@ async fn a_server_that_was_never_there_costs_an_error_and_nothing_else() {
     assert_eq!(lost, Ok(()), "nothing to do is nothing to fail");
 }
 
+/// Who is refused a connection need not wait for the limit to know it, however many ask at once.
+#[tokio::test]
+async fn a_refused_connection_is_an_answer_and_not_a_wait() {
+    let mut redis = PrivateRedis::start().await;
+    redis.kill();
+    let control = control_of(&redis, SOON);
+    let answers = timeout(SOON / 2, futures::future::join_all((0..64).map(|_| set(&control)))).await;
+    assert_eq!(answers.expect("nobody waits"), vec![Err(ControlError::Unavailable); 64]);
+    redis.start_again().await;
+    until_well(&control).await;
+}
+
 /// Waits until probes find these instances away, and the others well.
 async fn until_degraded(control: &Control, names: &[&str]) {
     testkit::wait_until("the breakers", SOON, async || {
@@ -155,7 +167,7 @@ async fn a_server_that_loads_its_data_is_gone_until_it_has() {
     let control = control_of(&redis, Duration::from_secs(5));
     until_well(&control).await;
     redis.kill();
-    tokio::join!(redis.load_again(Duration::from_millis(1)), async {
+    tokio::join!(redis.load_again(Duration::from_millis(3)), async {
         testkit::wait_until("the loading", SOON, async || set(&control).await == Err(ControlError::Loading))
             .await;
         assert_ne!(control.health().cache, BreakerState::Closed);
