@@ -216,13 +216,13 @@ impl Platform {
                 tracing::error!(%error, "the scheduler ended by a panic");
             }
             own.task_state.drain().await;
-            own.pool.close().await;
+            pg::close(&own.pool).await;
         }
         stores.task_state.drain().await;
         background.cancel();
         tasks.close();
         tasks.wait().await;
-        stores.pool.close().await;
+        pg::close(&stores.pool).await;
         // Its loop ends last: nobody may be left waiting for it.
         drop(scheduling);
         tracing::info!("stopped");

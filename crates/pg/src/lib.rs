@@ -16,7 +16,7 @@ pub use audit::Violation;
 pub use dedicated::Dedicated;
 pub use error::PgError;
 pub use migrate::{MIGRATOR, SchemaError, check_schema, migrate};
-pub use pool::{PgConfig, connect};
+pub use pool::{PgConfig, close, connect};
 pub use sqlx::{PgConnection, PgPool};
 pub use transact::{read_snapshot, transact};
 

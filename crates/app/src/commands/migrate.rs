@@ -36,7 +36,7 @@ pub(crate) async fn run(url: &str) -> anyhow::Result<()> {
         waits += 1;
         tracing::info!(waits, "somebody holds a lock, waiting again");
     }
-    pool.close().await;
+    pg::close(&pool).await;
     tracing::info!("the database is up to date");
     Ok(())
 }

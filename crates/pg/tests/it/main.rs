@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use pg::{Dedicated, PgError, SchemaError};
-use testkit::{TestDb, wait_until};
+use testkit::{Proxy, TestDb, wait_until};
 
 async fn count(db: &TestDb) -> i64 {
     sqlx::query_scalar("SELECT count(*) FROM operator_log").fetch_one(&db.pool).await.unwrap()
@@ -252,4 +252,20 @@ async fn a_panic_in_a_dedicated_transaction_leaves_nothing() {
     assert_eq!(count(&db).await, 0);
     write(&dedicated, false).await.unwrap();
     assert_eq!(count(&db).await, 1);
+}
+
+#[tokio::test]
+async fn a_pool_that_has_lost_its_server_is_closed_all_the_same() {
+    let db = TestDb::new().await;
+    let proxy = Proxy::before(&db.url).await;
+    let pool = pg::connect(&pg::PgConfig::new(proxy.url(&db.url))).await.unwrap();
+    // Nothing listens there any more. The pool finds out by using its connections, and then tries to replace them.
+    drop(proxy);
+    wait_until("the loss to be seen", Duration::from_secs(30), || async {
+        matches!(sqlx::query("SELECT 1").execute(&pool).await, Err(sqlx::Error::PoolTimedOut))
+    })
+    .await;
+    let closed = tokio::time::timeout(Duration::from_secs(10), pg::close(&pool)).await;
+    assert_eq!(closed, Ok(()));
+    assert!(pool.is_closed());
 }
