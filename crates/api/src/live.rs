@@ -69,7 +69,8 @@ impl Live {
             return Arc::default();
         }
         let key = (snapshot.task_id, snapshot.version);
-        self.shared.get_with(key, async { Arc::new(self.compute(snapshot, now).await) }).await
+        // Boxed where it begins: whoever finds an answer there doesn't carry the room for making one.
+        self.shared.get_with(key, async { Arc::new(Box::pin(self.compute(snapshot, now)).await) }).await
     }
 
     /// The same for the items of a list: progress and the pace of polling, in one trip. Positions and reasons are
@@ -99,30 +100,8 @@ impl Live {
         let mut facts = LiveFacts::default();
         let model = self.catalogue.model(&snapshot.model);
         if snapshot.status == TaskStatus::Queued {
-            let room = async {
-                match model.as_deref() {
-                    Some(model) => self.room(model, snapshot.tenant_id, snapshot.user_id).await,
-                    None => None,
-                }
-            };
-            let notes = self.control.wait_of(snapshot.task_id, &snapshot.model);
-            let (place, room, notes) = tokio::join!(self.place(snapshot), room, notes);
-            // Whoever can't say where a task stands can't start it either.
-            facts.wait = match &place {
-                Err(_) => Some(plain(WaitReason::ControlUnavailable)),
-                Ok(_) => {
-                    let (own, of_model) = notes.unwrap_or_default();
-                    let notes = [own, of_model].into_iter().flatten();
-                    self.wait(snapshot, model.as_deref(), room.as_ref(), notes, now).await
-                }
-            };
-            let place = place.ok().flatten();
-            facts.position = place.map(|place| place.of_model);
-            if let (Some(model), Some(place), Some(room)) = (&model, place, &room) {
-                let service = self.service(model).await;
-                facts.eta = estimate::until_start(service, room, place, facts.wait.as_ref(), now);
-            }
-            self.promise(snapshot.task_id, facts.eta, now).await;
+            // Boxed: it asks much that a running task's readers don't.
+            Box::pin(self.queued(snapshot, model.as_deref(), now, &mut facts)).await;
         } else if at_provider(snapshot.status) {
             facts.progress = self.progress(snapshot).await;
             if snapshot.status == TaskStatus::Running && !snapshot.cancel_requested {
@@ -134,6 +113,40 @@ impl Live {
         }
         facts.poll_after_ms = self.poll_after_ms(snapshot, facts.eta);
         facts
+    }
+
+    /// Where a queued task stands, why it waits and until when.
+    async fn queued(
+        &self,
+        snapshot: &TaskSnapshot,
+        model: Option<&Model>,
+        now: DateTime<Utc>,
+        facts: &mut LiveFacts,
+    ) {
+        let room = async {
+            match model {
+                Some(model) => self.room(model, snapshot.tenant_id, snapshot.user_id).await,
+                None => None,
+            }
+        };
+        let notes = self.control.wait_of(snapshot.task_id, &snapshot.model);
+        let (place, room, notes) = tokio::join!(self.place(snapshot), room, notes);
+        // Whoever can't say where a task stands can't start it either.
+        facts.wait = match &place {
+            Err(_) => Some(plain(WaitReason::ControlUnavailable)),
+            Ok(_) => {
+                let (own, of_model) = notes.unwrap_or_default();
+                let notes = [own, of_model].into_iter().flatten();
+                self.wait(snapshot, model, room.as_ref(), notes, now).await
+            }
+        };
+        let place = place.ok().flatten();
+        facts.position = place.map(|place| place.of_model);
+        if let (Some(model), Some(place), Some(room)) = (model, place, &room) {
+            let service = self.service(model).await;
+            facts.eta = estimate::until_start(service, room, place, facts.wait.as_ref(), now);
+        }
+        self.promise(snapshot.task_id, facts.eta, now).await;
     }
 
     async fn place(&self, snapshot: &TaskSnapshot) -> Result<Option<Place>, ControlError> {

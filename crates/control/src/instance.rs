@@ -221,7 +221,7 @@ impl Server {
         let mut refused = pin!(self.refusals.heard.notified());
         // From now on, not from the first look: the pool may meet the refusal before we look.
         refused.as_mut().enable();
-        let find = async {
+        let find = pin!(async {
             loop {
                 let pooled = self.pool.get().await?;
                 if pooled.is_sound(self.gone()) {
@@ -230,7 +230,7 @@ impl Server {
                 // Dropping it removes it from the pool, so this ends after as many turns as the pool is large.
                 pooled.mark_broken();
             }
-        };
+        });
         tokio::select! {
             biased;
             found = patience::within(self.connect_limit, find) => match found {

@@ -5,6 +5,7 @@
 //! it certainly has not: then it may go over another connection, whatever it does.
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -110,8 +111,9 @@ impl Link {
         limit: Duration,
     ) -> Result<Vec<Value>, Failure> {
         let (count, before) = (pipeline.len(), self.written());
-        let sent = patience::within(limit, self.connection.send_packed_commands(pipeline, 0, count));
-        match sent.await {
+        let sent =
+            patience::within(limit, pin!(self.connection.send_packed_commands(pipeline, 0, count))).await;
+        match sent {
             Ok(Ok(values)) if values.len() == count => Ok(values),
             Ok(Ok(values)) => {
                 self.mark_broken();

@@ -4,7 +4,7 @@
 //! server is given as much longer as we were late, at most its limit once more: a silent Redis is still found out
 //! within two limits, and a busy machine does not stop the scheduling that keeps it busy.
 
-use std::{pin::pin, time::Duration};
+use std::{pin::Pin, time::Duration};
 
 use tokio::time::{Instant, timeout_at};
 
@@ -15,13 +15,13 @@ const USUAL_LATENESS: Duration = Duration::from_millis(4);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Silent;
 
-/// What the future gives within the limit.
-pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> Result<F::Output, Silent> {
-    let mut future = pin!(future);
+/// What the future gives within the limit. It is pinned where it is made, since every command waits this way and taking it
+/// by value would make room for it twice.
+pub(crate) async fn within<F: Future>(limit: Duration, mut future: Pin<&mut F>) -> Result<F::Output, Silent> {
     let mut deadline = Instant::now() + limit;
     let last = deadline + limit;
     loop {
-        if let Ok(output) = timeout_at(deadline, &mut future).await {
+        if let Ok(output) = timeout_at(deadline, future.as_mut()).await {
             return Ok(output);
         }
         let now = Instant::now();
@@ -35,7 +35,7 @@ pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> Result<F::O
 
 #[cfg(test)]
 mod tests {
-    use std::task::Poll;
+    use std::{pin::pin, task::Poll};
 
     use tokio::time::advance;
 
@@ -46,15 +46,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn silence_is_found_out_at_the_limit() {
         let begun = Instant::now();
-        assert_eq!(within(LIMIT, std::future::pending::<()>()).await, Err(Silent));
+        assert_eq!(within(LIMIT, pin!(std::future::pending::<()>())).await, Err(Silent));
         assert!(begun.elapsed() <= LIMIT + USUAL_LATENESS);
     }
 
     #[tokio::test(start_paused = true)]
     async fn whoever_was_late_himself_waits_as_much_longer_and_no_more_than_twice() {
         let answer_after = async |answer: Duration| {
-            let (begun, mut waiting) =
-                (Instant::now(), Box::pin(within(LIMIT, async move { tokio::time::sleep(answer).await })));
+            let (begun, mut waiting) = (
+                Instant::now(),
+                Box::pin(async move { within(LIMIT, pin!(tokio::time::sleep(answer))).await }),
+            );
             assert_eq!(futures::poll!(&mut waiting), Poll::Pending);
             // Nothing of ours runs for half a limit too long.
             advance(LIMIT * 3 / 2).await;

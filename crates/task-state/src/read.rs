@@ -88,14 +88,15 @@ impl TaskState {
             }
             cache.invalidate(&task).await;
         }
-        let loaded = cache.try_get_with(task, self.load(task, at_least)).await;
+        // Boxed where it begins, as is the way to PostgreSQL: most reads find an answer before and carry no room for it.
+        let loaded = cache.try_get_with(task, async { Box::pin(self.load(task, at_least)).await }).await;
         let entry = loaded
             .map_err(|error: Arc<PgError>| PgError::Unavailable(sqlx::Error::Configuration(error.into())))?;
         if new_enough(&entry) {
             return Ok(entry);
         }
         // We joined a reader who was content with an older version: ask PostgreSQL ourselves.
-        self.read_through(task).await
+        Box::pin(self.read_through(task)).await
     }
 
     /// Redis, then PostgreSQL.
@@ -113,7 +114,7 @@ impl TaskState {
         if at_least.is_none() && matches!(self.shared.control.is_absent(task).await, Ok(true)) {
             return Ok(None);
         }
-        self.read_through(task).await
+        Box::pin(self.read_through(task)).await
     }
 
     async fn read_through(&self, task: TaskId) -> Result<Entry, PgError> {

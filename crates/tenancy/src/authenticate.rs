@@ -158,7 +158,7 @@ impl Tenancy {
     pub async fn authenticate(&self, bearer: &str) -> Result<Arc<Session>, AuthError> {
         let Some(parsed) = Bearer::parse(bearer) else { return Err(AuthError::Unknown) };
         let fingerprint: [u8; 32] = Sha256::digest(bearer.as_bytes()).into();
-        let answer = timeout(WAIT_MAX, self.ask(fingerprint, parsed)).await;
+        let answer = timeout(WAIT_MAX, pin!(self.ask(fingerprint, parsed))).await;
         let answer = answer.unwrap_or_else(|_| {
             Err(AuthError::Unavailable(Arc::new(PgError::from(sqlx::Error::PoolTimedOut))))
         });
@@ -201,13 +201,14 @@ impl Tenancy {
         answer
     }
 
-    /// The session by what is remembered, or else by what PostgreSQL says.
+    /// The session by what is remembered, or else by what PostgreSQL says. What asks PostgreSQL is boxed where it begins: each
+    /// request carries this future about, and nearly none of them asks.
     async fn ask(&self, fingerprint: [u8; 32], bearer: Bearer) -> Result<Arc<Session>, AuthError> {
         let remembered = self.caches.credentials.get(&fingerprint).await;
         let is_news = remembered.is_none();
         let Dated { value: verified, asked_at } = match remembered {
             Some(verified) => verified,
-            None => self.verify(fingerprint, bearer).await?,
+            None => Box::pin(self.verify(fingerprint, bearer)).await?,
         };
         if verified.is_over() {
             return Err(AuthError::Expired);
@@ -219,7 +220,7 @@ impl Tenancy {
         let session = Arc::new(self.session(&profile, verified.scopes, credential, origins, &book));
         if is_news {
             let vouched = Dated { value: (verified, Arc::clone(&session)), asked_at };
-            self.caches.vouched.sessions.learn(fingerprint, vouched).await;
+            Box::pin(self.caches.vouched.sessions.learn(fingerprint, vouched)).await;
         }
         Ok(session)
     }

@@ -80,7 +80,7 @@ pub(crate) async fn get_task(
     let answer = if snapshot.status.is_terminal() {
         state.ended().answer(&snapshot, state.media(), now)?
     } else {
-        let live = Box::pin(state.live().of(&snapshot, now)).await;
+        let live = state.live().of(&snapshot, now).await;
         Arc::new(Answer::new(&view(&state, &snapshot, &live))?)
     };
     let mut response = if seen.has(answer.etag()) {
@@ -137,20 +137,21 @@ async fn until(
 
 #[cfg(test)]
 mod tests {
+    use axum::extract::FromRequestParts as _;
+    use http::request::Parts;
+
     use super::*;
 
-    /// Every read pays for moving its future to the heap, so what waits, computes or loads is boxed where it may be.
+    /// Every read pays for moving its future to the heap, so what waits, computes or loads is boxed where it begins.
     #[test]
-    fn the_future_of_a_read_is_hardly_larger_than_its_look_up() {
+    fn the_future_of_a_read_has_no_room_for_what_most_reads_do_without() {
         fn read<A, B, C, D, E, F, Fut>(_: impl Fn(A, B, C, D, E, F) -> Fut) -> usize {
             size_of::<Fut>()
         }
-        fn look_up<Fut>(
-            _: impl Fn(&'static ApiState, &'static Session, TaskId, Option<i32>) -> Fut,
-        ) -> usize {
+        fn extract<Fut>(_: impl Fn(&'static mut Parts, &'static ApiState) -> Fut) -> usize {
             size_of::<Fut>()
         }
-        let (read, look_up) = (read(get_task), look_up(visible));
-        assert!(read < look_up + 512, "{read} bytes, of which {look_up} look the task up");
+        let (read, extract) = (read(get_task), extract(Reader::from_request_parts));
+        assert!(read < 2_560 && extract < 3_584, "{read} bytes, and {extract} to know who asks");
     }
 }
