@@ -51,7 +51,7 @@ async fn carry_through(file: Option<&Path>) -> anyhow::Result<ExitCode> {
         writeln!(out, "{violation}").context("cannot print")?;
     }
     if violations.is_empty() {
-        tracing::info!("no violation");
+        eprintln!("no violation");
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!("{} violations", violations.len());

@@ -67,6 +67,7 @@ pub(crate) fn for_people(url: &str, seed: &Seed) -> String {
     let Seed { api_key, admin_key, .. } = seed;
     format!(
         "  console    {url}/
+  API docs   {url}/docs
   API key    {api_key}
   admin key  {admin_key}
 
