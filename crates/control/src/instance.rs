@@ -24,7 +24,7 @@ use crate::{
     config::{ConfigError, ControlConfig, Instance},
     error::ControlError,
     keys::Keys,
-    link::{Failure, Link, Manager},
+    link::{Attempts, Failure, Link, Manager},
     patience,
     script::{Call, Loader},
     ttl::millis,
@@ -69,12 +69,14 @@ impl Server {
     }
 
     fn with(instance: Instance, config: &ControlConfig, breaker: Arc<Breaker>) -> Result<Self, ConfigError> {
+        let attempts = Attempts::default();
         let manager = Manager {
             info: config.connection(instance)?,
+            attempts: attempts.clone(),
             connect_limit: config.connect_limit,
             response_limit: config.response_limit,
         };
-        let refusals = Refusals { name: instance.name(), heard: Arc::default() };
+        let refusals = Refusals { name: instance.name(), attempts, heard: Arc::default() };
         let pool = bb8::Pool::builder()
             .max_size(config.pool_size)
             // A ping per check-out would double every round trip; broken connections say so themselves.
@@ -218,9 +220,8 @@ impl Server {
 
     /// A clone of a pooled connection that is sound as far as anybody knows.
     async fn link(&self) -> Result<Link, ControlError> {
+        // It hears from now on, not from its first look.
         let mut refused = pin!(self.refusals.heard.notified());
-        // From now on, not from the first look: the pool may meet the refusal before we look.
-        refused.as_mut().enable();
         let find = pin!(async {
             loop {
                 let pooled = self.pool.get().await?;
@@ -231,17 +232,24 @@ impl Server {
                 pooled.mark_broken();
             }
         });
-        tokio::select! {
-            biased;
-            found = patience::within(self.connect_limit, find) => match found {
-                Ok(Ok(link)) => return Ok(link),
-                Ok(Err(error)) => tracing::debug!(instance = self.name, %error, "no connection to Redis"),
-                Err(patience::Silent) => tracing::debug!(instance = self.name, "no connection to Redis in time"),
-            },
-            () = refused => {}
+        let mut found = pin!(patience::within(self.connect_limit, find));
+        loop {
+            tokio::select! {
+                biased;
+                found = &mut found => match found {
+                    Ok(Ok(link)) => return Ok(link),
+                    Ok(Err(error)) => tracing::debug!(instance = self.name, %error, "no connection to Redis"),
+                    Err(patience::Silent) => tracing::debug!(instance = self.name, "no connection in time"),
+                },
+                // Others that stand serve us in a moment.
+                () = &mut refused => if self.pool.state().connections > 0 {
+                    refused.set(self.refusals.heard.notified());
+                    continue;
+                },
+            }
+            // Not being able to connect is certain: nothing was sent.
+            return Err(ControlError::Unavailable);
         }
-        // Not being able to connect is certain: nothing was sent.
-        Err(ControlError::Unavailable)
     }
 
     /// When it was last seen to have gone.
@@ -267,17 +275,21 @@ impl Server {
     }
 }
 
-/// What the pool tells of connections that could not be made. It tells nobody who waits for one.
+/// What the pool tells of connections that could not be made. It tells nobody who waits for one; they hear it here when the
+/// last attempt has failed, for another may still succeed.
 #[derive(Debug, Clone)]
 struct Refusals {
     name: &'static str,
+    attempts: Attempts,
     heard: Arc<Notify>,
 }
 
 impl bb8::ErrorSink<RedisError> for Refusals {
     fn sink(&self, error: RedisError) {
-        tracing::debug!(instance = self.name, %error, "a connection to Redis was refused");
-        self.heard.notify_waiters();
+        tracing::debug!(instance = self.name, %error, "a connection to Redis could not be made");
+        if self.attempts.is_over() {
+            self.heard.notify_waiters();
+        }
     }
 
     fn boxed_clone(&self) -> Box<dyn bb8::ErrorSink<RedisError>> {

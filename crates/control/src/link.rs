@@ -8,7 +8,7 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -159,9 +159,34 @@ impl Link {
     }
 }
 
+/// How many connections are being made.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Attempts(Arc<AtomicUsize>);
+
+/// One of them; it is over when this is dropped.
+struct Attempt(Attempts);
+
+impl Attempts {
+    fn begin(&self) -> Attempt {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Attempt(self.clone())
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == 0
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// Makes connections for the pool, within our own limits.
 pub(crate) struct Manager {
     pub(crate) info: ConnectionInfo,
+    pub(crate) attempts: Attempts,
     pub(crate) connect_limit: Duration,
     pub(crate) response_limit: Duration,
 }
@@ -171,6 +196,7 @@ impl ManageConnection for Manager {
     type Error = RedisError;
 
     async fn connect(&self) -> Result<Link, RedisError> {
+        let _attempt = self.attempts.begin();
         let opening = tokio::time::timeout(self.connect_limit, Link::open(&self.info, self.response_limit));
         opening.await.map_err(|_| RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut)))?
     }

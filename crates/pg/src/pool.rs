@@ -12,8 +12,8 @@ use crate::error::PgError;
 
 /// How long a connection may have been idle before it is asked whether it lives.
 const IDLE_BEFORE_TEST: Duration = Duration::from_secs(1);
-/// How long connections may take to say goodbye.
-const CLOSE_MAX: Duration = Duration::from_secs(2);
+/// How long connections may take to finish what they do and say goodbye.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 /// How to reach PostgreSQL, and for how long to wait for it.
 #[derive(Clone)]
@@ -105,10 +105,10 @@ pub async fn connect(config: &PgConfig) -> Result<PgPool, PgError> {
 
 /// Ends a pool: nobody gets a connection of it any more, and those that are left end in order while there is time.
 ///
-/// A pool that has lost its server replaces its connections for minutes and would not be closed before. The server
-/// misses nothing: it ends the session of whoever is gone.
+/// A pool that has lost its server replaces its connections for minutes and would not be closed before. What is left
+/// behind leaves nothing half-done: the server rolls back what the session of whoever is gone had begun.
 pub async fn close(pool: &PgPool) {
     if tokio::time::timeout(CLOSE_MAX, pool.close()).await.is_err() {
-        tracing::warn!("PostgreSQL is away; its connections are left behind");
+        tracing::warn!("connections to PostgreSQL did not end in time and are left behind");
     }
 }
