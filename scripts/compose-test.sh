@@ -133,6 +133,8 @@ traffic() {
   local id n=0
   while :; do
     n=$((n + 1))
+    # More than the model has places for, so that some wait and are told until when.
+    for _ in $(seq 8); do id=$(submit mock-pro "traffic $n") && api GET "/tasks/$id" >/dev/null; done
     id=$(submit mock-fast "traffic $n") || { sleep 1; continue; }
     curl -sN -m 10 "$url/tasks/$id/events" -H "Authorization: Bearer $key" -o /dev/null &
     curl -sN -m 10 "$url/tasks/$id/events" -H "Authorization: Bearer $key" -H 'Last-Event-ID: 1' -o /dev/null &

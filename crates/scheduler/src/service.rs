@@ -84,19 +84,27 @@ impl Worker {
 fn record_truth(record: &TaskRecord, promise: Promise) {
     let (outcome, error_ms) = truth(promise, record.snapshot.updated_at.timestamp_millis());
     let model = record.snapshot.model.to_string();
-    metrics::counter!(metric::ETA_PROMISES, "model" => model.clone(), "outcome" => outcome).increment(1);
+    // All outcomes from the first on, or no share could be reckoned of those that have not been seen.
+    for each in OUTCOMES {
+        metrics::counter!(metric::ETA_PROMISES, "model" => model.clone(), "outcome" => each)
+            .increment(u64::from(each == outcome));
+    }
     #[expect(clippy::cast_precision_loss, reason = "some hours in ms")]
     metrics::histogram!(metric::ETA_ERROR_MS, "model" => model).record(error_ms as f64);
 }
 
+/// How a start compares with what was promised.
+const OUTCOMES: [&str; 3] = ["sooner", "within", "later"];
+
 /// Whether a start at this instant keeps the promise, and by how much it misses it.
 fn truth(promise: Promise, at_ms: i64) -> (&'static str, u64) {
+    let [sooner, within, later] = OUTCOMES;
     if at_ms < promise.from_ms {
-        ("sooner", promise.from_ms.abs_diff(at_ms))
+        (sooner, promise.from_ms.abs_diff(at_ms))
     } else if at_ms > promise.to_ms {
-        ("later", at_ms.abs_diff(promise.to_ms))
+        (later, at_ms.abs_diff(promise.to_ms))
     } else {
-        ("within", 0)
+        (within, 0)
     }
 }
 
