@@ -64,7 +64,7 @@ impl Default for EffortConfig {
     fn default() -> Self {
         Self {
             lag_max: Duration::from_millis(20),
-            accept_wait_max: Duration::from_millis(5),
+            accept_wait_max: Duration::from_millis(2),
             starts_per_second_min: 330,
             gather_max: Duration::from_millis(60),
             look_stretch_max: 4,
