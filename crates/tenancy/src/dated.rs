@@ -59,7 +59,9 @@ where
     {
         let came_at = Instant::now();
         loop {
-            let found = self.known.try_get_with(key.clone(), Dated::ask(read())).await?;
+            // Boxed where it begins: whoever finds an answer there carries no room for the question.
+            let asked = async { Box::pin(Dated::ask(read())).await };
+            let found = self.known.try_get_with(key.clone(), asked).await?;
             // A read under way may have begun long ago. The next one begins after we came.
             if found.asked_at + self.age_max >= came_at && !self.is_forgotten(key, &found).await {
                 return Ok(found);

@@ -79,7 +79,7 @@ impl Tenancy {
                 Err(error) => Err(Some(Arc::new(error))),
             }
         };
-        match Box::pin(self.caches.profiles.get_or_read(&user, load)).await {
+        match self.caches.profiles.get_or_read(&user, load).await {
             Ok(profile) => Ok(Some(profile.value)),
             Err(error) => match &*error {
                 None => Ok(None),

@@ -53,7 +53,7 @@ impl LiveRules {
             }
             return Ok(known.value);
         }
-        let known = Box::pin(self.shared.known.get_or_read(&(), || self.read())).await?;
+        let known = self.shared.known.get_or_read(&(), || self.read()).await?;
         Ok(known.value)
     }
 
