@@ -5,11 +5,11 @@
 --
 -- Reply        how many were removed
 
-local dropped = 0
+local own = {}
 for i = 1, #KEYS do
   local held = redis.call('GET', KEYS[i])
   if held and string.match(held, '"fencing_token":(%d+)') == ARGV[i] then
-    dropped = dropped + redis.call('DEL', KEYS[i])
+    own[#own + 1] = KEYS[i]
   end
 end
-return dropped
+return many(own, 'DEL')

@@ -50,14 +50,24 @@ local function user_key(tenant, user)
   return P .. 'u:' .. tenant .. ':' .. user
 end
 
--- What finish() writes: keys that live on, by tenant how many tasks more wait, and turns by hash.
-local touched, counted, known = {}, {}, {}
+-- What finish() writes: keys that live on, by tenant how many tasks more wait, turns by hash, and by zset who of it stands
+-- elsewhere now.
+local touched, counted, known, moved = {}, {}, {}, {}
 
 local function touch(key)
   touched[key] = true
 end
 
+-- Writes where those stand whose turns ended, before anybody asks who is next.
+local function write_moved(zset)
+  for member, of in pairs(moved[zset] or {}) do
+    redis.call('ZADD', zset, 'XX', whole(of.vt + of.out), member)
+  end
+  moved[zset] = nil
+end
+
 local function lowest(zset)
+  write_moved(zset)
   local first = redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')
   return first[1], tonumber(first[2] or '')
 end
@@ -107,6 +117,9 @@ local function changed(hash, of)
 end
 
 local function finish()
+  for zset in pairs(moved) do
+    write_moved(zset)
+  end
   for hash, of in pairs(known) do
     if of.changed then
       redis.call('HSET', hash, 'vt', whole(of.vt), 'out', whole(of.out), 'until', whole(of.over), 'latest', whole(of.latest))
@@ -209,7 +222,8 @@ local function end_turn(zset, member, hash, level, cost, used)
     changed(level, all)
     of.vt = of.vt + cost
   end
-  redis.call('ZADD', zset, 'XX', whole(of.vt + of.out), member)
+  moved[zset] = moved[zset] or {}
+  moved[zset][member] = of
   changed(hash, of)
 end
 

@@ -14,6 +14,23 @@
 
 local now = clock_ms()
 local reply, weights = {}, {}
+
+-- How many tasks of a user are here, counted once.
+local heads = {}
+local function room_of(own)
+  heads[own] = heads[own] or redis.call('ZCARD', own .. ':tasks') + redis.call('ZCARD', own .. ':later')
+  return heads[own] < HEADS_MAX
+end
+
+-- Users who may have to take part, in the order of their first tasks.
+local joining, joins = {}, {}
+local function join_later(own, tenant, user)
+  if not joins[own] then
+    joins[own] = true
+    joining[#joining + 1] = { tenant, user }
+  end
+end
+
 for i = 2, #ARGV, 3 do
   local task, not_before, record = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
   local tenant, user, score, weight = fields(record)
@@ -22,6 +39,7 @@ for i = 2, #ARGV, 3 do
   if held and attempt(held) < attempt(record) then
     end_claim(task, held, true)
     take_out(task, tenant, user)
+    heads[own] = nil
     redis.call('DEL', P .. 'k:' .. task)
     held = false
   end
@@ -38,10 +56,10 @@ for i = 2, #ARGV, 3 do
     if redis.call('EXISTS', own .. ':later') == 1 then
       set_later_timer(tenant, user)
     end
-    join_user(tenant, user)
+    join_later(own, tenant, user)
     reply[#reply + 1] = 2
   else
-    local room = redis.call('ZCARD', own .. ':tasks') + redis.call('ZCARD', own .. ':later') < HEADS_MAX
+    local room = room_of(own)
     if not room then
       redis.call('HSET', own, 'more', '1')
       touch(own)
@@ -49,6 +67,7 @@ for i = 2, #ARGV, 3 do
       if worst[1] and not_before <= now and tonumber(score) < tonumber(worst[2]) then
         take_out(worst[1], tenant, user)
         redis.call('DEL', P .. 'k:' .. worst[1])
+        heads[own] = heads[own] - 1
         room = true
       end
     end
@@ -59,12 +78,16 @@ for i = 2, #ARGV, 3 do
         weights[tenant] = weight
       end
       place(task, tenant, user, score, not_before, now)
-      join_user(tenant, user)
+      heads[own] = heads[own] + 1
+      join_later(own, tenant, user)
       reply[#reply + 1] = 1
     else
       reply[#reply + 1] = 3
     end
   end
+end
+for _, user in ipairs(joining) do
+  join_user(user[1], user[2])
 end
 finish()
 return reply

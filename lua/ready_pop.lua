@@ -66,8 +66,10 @@ for _, task in ipairs(redis.call('ZRANGEBYSCORE', P .. 'claimed', '-inf', whole(
   redis.call('ZREM', P .. 'claimed', task)
 end
 
-local popped, refill = {}, {}
+local popped, claimed, refill = {}, {}, {}
 local max = tonumber(ARGV[2])
+-- By user: how many heads are left, and whether it was asked if the database has more.
+local left, asked = {}, {}
 -- Each turn pops a task or removes something empty; the bound only guards against a fault.
 for _ = 1, max * 2 + 64 do
   if #popped >= max * 2 then
@@ -82,31 +84,36 @@ for _ = 1, max * 2 + 64 do
     leave_tenant(tenant)
   else
     local own = user_key(tenant, user)
-    local task = lowest(own .. ':tasks')
+    left[own] = left[own] or redis.call('ZCARD', own .. ':tasks')
+    local task = redis.call('ZPOPMIN', own .. ':tasks')[1]
     if not task then
       leave_user(tenant, user)
     else
-      redis.call('ZREM', own .. ':tasks', task)
+      left[own] = left[own] - 1
       count(tenant, -1)
       local record = redis.call('GET', P .. 'k:' .. task)
       if record then
         local _, _, _, weight = fields(record)
-        redis.call('ZADD', P .. 'claimed', whole(claim_until), task)
+        claimed[#claimed + 1] = whole(claim_until)
+        claimed[#claimed + 1] = task
         take_turns(tenant, user, weight, claim_until)
         popped[#popped + 1] = task
         popped[#popped + 1] = record
       end
-      local left = redis.call('ZCARD', own .. ':tasks')
-      if left == 0 then
+      if left[own] == 0 then
         leave_user(tenant, user)
       end
-      if left <= HEADS_LOW and redis.call('HDEL', own, 'more') == 1 then
-        refill[#refill + 1] = tenant
-        refill[#refill + 1] = user
+      if left[own] <= HEADS_LOW and not asked[own] then
+        asked[own] = true
+        if redis.call('HDEL', own, 'more') == 1 then
+          refill[#refill + 1] = tenant
+          refill[#refill + 1] = user
+        end
       end
     end
   end
 end
+many(claimed, 'ZADD', P .. 'claimed')
 
 redis.call('DEL', last)
 if #popped + #refill > 0 then

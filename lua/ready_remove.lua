@@ -12,7 +12,7 @@
 --              A late word about an attempt says nothing of the next one, which waits or was popped by now.
 
 local started = ARGV[2] == 'started'
-local count_of = 0
+local count_of, forgotten = 0, {}
 for i = 3, #ARGV, 4 do
   local task, tenant, user, of_attempt = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3])
   local record = redis.call('GET', P .. 'k:' .. task)
@@ -26,9 +26,10 @@ for i = 3, #ARGV, 4 do
         end_turns(tenant, user, weight, true)
       end
     end
-    redis.call('DEL', P .. 'k:' .. task)
+    forgotten[#forgotten + 1] = P .. 'k:' .. task
     count_of = count_of + (was and 1 or 0)
   end
 end
+many(forgotten, 'DEL')
 finish()
 return count_of

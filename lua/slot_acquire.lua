@@ -38,8 +38,8 @@ end
 local now = clock_ms()
 local vouched_ms = tonumber(ARGV[3])
 local until_ms = string.format('%.0f', now + vouched_ms)
--- How many are in each set, where that was looked up.
-local used = {}
+-- Where that was looked up: how many are in each set, which of the members of this call, and those to be written there.
+local used, present, taken = {}, {}, {}
 local pause, opened, open_until = 0, 0, 0
 if of_account then
   local health = redis.call('HMGET', KEYS[3], 'not_before', 'not_before:' .. ARGV[5], 'opened', 'open_until')
@@ -98,22 +98,42 @@ local function refused_by_account(member)
   end
 end
 
+-- Looks up the members of this call in the sets that they want to be in: one command for each set.
+local wanted = {}
+for i = first, #ARGV, 3 do
+  for _, set in ipairs({ KEYS[2], KEYS[narrow_sets + tonumber(ARGV[i + 1])] }) do
+    wanted[set] = wanted[set] or {}
+    table.insert(wanted[set], ARGV[i])
+  end
+end
+for set, members in pairs(wanted) do
+  used[set], present[set], taken[set] = redis.call('ZCARD', set), {}, {}
+  for from = 1, #members, 1000 do
+    local to = math.min(from + 999, #members)
+    for i, score in ipairs(redis.call('ZMSCORE', set, unpack(members, from, to))) do
+      present[set][members[from + i - 1]] = score
+    end
+  end
+end
+
 local function acquire(member, narrow, narrow_limit)
-  local sets, limits, is_in = { KEYS[2], narrow }, { tonumber(ARGV[2]), narrow_limit }, {}
+  local sets, limits = { KEYS[2], narrow }, { tonumber(ARGV[2]), narrow_limit }
   for i, set in ipairs(sets) do
-    used[set] = used[set] or redis.call('ZCARD', set)
-    is_in[i] = redis.call('ZSCORE', set, member)
-    if not is_in[i] and used[set] >= limits[i] then
+    if not present[set][member] and used[set] >= limits[i] then
       return { 2, i, used[set], limits[i] }
     end
   end
-  local refused = of_account and not is_in[1] and refused_by_account(member)
+  local refused = of_account and not present[KEYS[2]][member] and refused_by_account(member)
   if refused then
     return refused
   end
-  for i, set in ipairs(sets) do
-    redis.call('ZADD', set, 'GT', until_ms, member)
-    used[set] = used[set] + (is_in[i] and 0 or 1)
+  for _, set in ipairs(sets) do
+    table.insert(taken[set], until_ms)
+    table.insert(taken[set], member)
+    if not present[set][member] then
+      present[set][member] = until_ms
+      used[set] = used[set] + 1
+    end
   end
   return { 1 }
 end
@@ -121,7 +141,8 @@ end
 for i = first, #ARGV, 3 do
   replies[#replies + 1] = acquire(ARGV[i], KEYS[narrow_sets + tonumber(ARGV[i + 1])], tonumber(ARGV[i + 2]))
 end
-for set in pairs(used) do
+for set, members in pairs(taken) do
+  many(members, 'ZADD', set, 'GT')
   redis.call('PEXPIRE', set, ARGV[4])
 end
 return replies

@@ -10,14 +10,18 @@
 -- Why          Repeating it does nothing: the tokens go back only together with the member.
 
 local unsent = ARGV[1] == '1'
-local broad, narrow = 0, 0
+local members = {}
 for i = 2, #ARGV do
-  local was = redis.call('ZREM', KEYS[1], ARGV[i])
-  broad, narrow = broad + was, narrow + redis.call('ZREM', KEYS[2], ARGV[i])
-  if unsent and was == 1 and #KEYS > 4 then
-    redis.call('ZREM', KEYS[5], ARGV[i])
+  members[i - 1] = ARGV[i]
+end
+if unsent and #KEYS > 4 then
+  for _, member in ipairs(members) do
+    if redis.call('ZSCORE', KEYS[1], member) then
+      redis.call('ZREM', KEYS[5], member)
+    end
   end
 end
+local broad, narrow = many(members, 'ZREM', KEYS[1]), many(members, 'ZREM', KEYS[2])
 if unsent and broad > 0 then
   for i = 3, math.min(#KEYS, 4) do
     local state = redis.call('HMGET', KEYS[i], 'tokens', 'capacity')

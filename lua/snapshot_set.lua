@@ -10,12 +10,10 @@
 --              looked at: decoding the whole object took longer than everything else here, and no text that a user
 --              wrote can come before it. What begins otherwise is not ours and is replaced.
 
-local held = redis.call('GET', KEYS[1])
-if held then
-  local version = tonumber(string.match(held, '^{"version":(%d+)[,}]') or '') or 0
-  if version > tonumber(ARGV[1]) then
-    return 0
-  end
+local held = redis.call('GETRANGE', KEYS[1], 0, 31)
+local version = tonumber(string.match(held, '^{"version":(%d+)[,}]') or '') or 0
+if version > tonumber(ARGV[1]) then
+  return 0
 end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 redis.call('DEL', KEYS[2])

@@ -40,9 +40,9 @@ scripts! {
     /// The sliding log of failed authentications of one address.
     AuthWindow = "lib_clock" "lib_window" "auth_window";
     /// Takes the places of attempts under one tag.
-    SlotAcquire = "lib_clock" "lib_bucket" "slot_acquire";
+    SlotAcquire = "lib_clock" "lib_bucket" "lib_many" "slot_acquire";
     /// Gives them back.
-    SlotRelease = "slot_release";
+    SlotRelease = "lib_many" "slot_release";
     /// Vouches for attempts of one tag.
     SlotVouch = "slot_vouch";
     /// Puts live attempts back, and ends a rebuild.
@@ -54,17 +54,17 @@ scripts! {
     /// Writes or prolongs leases.
     LeasePut = "lease_put";
     /// Removes leases.
-    LeaseDrop = "lease_drop";
+    LeaseDrop = "lib_many" "lease_drop";
     /// Adds tasks to a ready queue.
     ReadyAdd = "lib_ready" "ready_add";
     /// Takes those whose turn it is.
-    ReadyPop = "lib_ready" "ready_pop";
+    ReadyPop = "lib_ready" "lib_many" "ready_pop";
     /// Returns them.
     ReadyPutBack = "lib_ready" "ready_put_back";
     /// Wakes parked users and tenants.
     ReadyWake = "lib_ready" "ready_wake";
     /// Forgets tasks.
-    ReadyRemove = "lib_ready" "ready_remove";
+    ReadyRemove = "lib_ready" "lib_many" "ready_remove";
     /// How many turns away a task is.
     ReadyPosition = "lib_ready" "ready_position";
     /// Takes in how long jobs took.

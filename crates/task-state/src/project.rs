@@ -1,10 +1,11 @@
 //! After a commit: the new snapshots go to Redis and the streams are told.
 //!
 //! None of this is needed for correctness. A projection that is lost (a crash in between, Redis away, a full queue)
-//! is healed by the snapshot's short life, and streams read PostgreSQL again at least every ten seconds. How projections
-//! wait for Redis is in [`projector`].
+//! is healed by the snapshot's short life, and streams read PostgreSQL again at least every ten seconds. What waits for
+//! Redis and for how long is in [`waiting`], how it is sent in [`projector`].
 
 mod projector;
+mod waiting;
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,14 +40,12 @@ pub(crate) async fn after_commit(shared: &Arc<Shared>, outcomes: &[MoveOutcome])
 
 /// The same for records that were written in another way.
 pub(crate) async fn records<'a>(shared: &Arc<Shared>, moved: impl Iterator<Item = &'a Arc<TaskRecord>>) {
-    let mut projections = Vec::new();
+    let mut known = Vec::new();
     for record in moved {
         shared.cache.put(&record.snapshot).await;
-        if let Some(projection) = projection(&record.snapshot) {
-            projections.push(projection);
-        }
+        known.push(Arc::clone(record));
     }
-    shared.projector.send(projections);
+    shared.projector.send(known);
 }
 
 fn projection(snapshot: &TaskSnapshot) -> Option<Projection> {

@@ -1,26 +1,26 @@
-//! The queue between commits and Redis, so that a slow Redis slows down no commit.
+//! Sends projections to Redis behind the commits, so that a slow Redis slows down no commit.
 //!
-//! It holds one projection of a task at most, the latest: when Redis is behind, versions in between are left out, which
-//! nobody misses, since readers want the latest and streams read what they told last from PostgreSQL. Snapshots that Redis
-//! did not take are set again for as long as the version before them may stand there; changes are told once.
+//! What waits is in [`Waiting`]. Snapshots that Redis did not take are set again for as long as the version before them
+//! may stand there; changes are told once.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use control::{Control, Projection};
-use domain::TaskId;
 use tokio::{
     sync::Notify,
     time::{Instant, timeout_at},
 };
 
-/// Tasks whose projections may wait; those of more are dropped.
-const WAITING_MAX: usize = 4_096;
-/// Projections sent together.
-const BATCH_MAX: usize = 128;
+use super::{
+    projection,
+    waiting::{BATCH_MAX, WAITING_MAX, Waiting},
+};
+use crate::record::TaskRecord;
+
 /// The pause before snapshots are set again.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// For how long: by then the version before has expired, but for a task that had ended.
@@ -31,15 +31,9 @@ pub(crate) struct Projector(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<Waiting<Arc<TaskRecord>>>,
+    /// The queue grew by something that may go, or was closed.
     news: Notify,
-}
-
-#[derive(Default)]
-struct Waiting {
-    latest: HashMap<TaskId, Projection>,
-    order: VecDeque<TaskId>,
-    closed: bool,
 }
 
 impl Projector {
@@ -49,13 +43,15 @@ impl Projector {
         Self(shared)
     }
 
-    pub(crate) fn send(&self, projections: Vec<Projection>) {
-        if projections.is_empty() {
+    pub(crate) fn send(&self, records: Vec<Arc<TaskRecord>>) {
+        if records.is_empty() {
             return;
         }
+        let now = Instant::now();
         let mut waiting = self.0.waiting();
-        for projection in projections {
-            waiting.put(projection);
+        for record in records {
+            let snapshot = &record.snapshot;
+            waiting.put(snapshot.task_id, snapshot.version, snapshot.status, record, now);
         }
         drop(waiting);
         self.0.news.notify_one();
@@ -64,45 +60,26 @@ impl Projector {
 
 impl Drop for Projector {
     fn drop(&mut self) {
-        self.0.waiting().closed = true;
+        self.0.waiting().close();
         self.0.news.notify_one();
     }
 }
 
 impl Shared {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, Waiting<Arc<TaskRecord>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Waiting {
-    fn put(&mut self, projection: Projection) {
-        let task = projection.change.task;
-        if let Some(present) = self.latest.get_mut(&task) {
-            if present.change.version <= projection.change.version {
-                *present = projection;
-            }
-        } else if self.latest.len() < WAITING_MAX {
-            self.order.push_back(task);
-            self.latest.insert(task, projection);
-        } else {
-            tracing::debug!(%task, "a projection was dropped: too many wait for Redis");
-        }
-    }
-
-    fn take(&mut self) -> Vec<Projection> {
-        let count = self.order.len().min(BATCH_MAX);
-        self.order.drain(..count).filter_map(|task| self.latest.remove(&task)).collect()
     }
 }
 
 async fn run(shared: Arc<Shared>, control: Control) {
     let mut again = Again::default();
     loop {
-        let (batch, closed) = {
+        let (batch, due, closed) = {
             let mut waiting = shared.waiting();
-            (waiting.take(), waiting.closed)
+            (waiting.take(Instant::now()), waiting.due(), waiting.is_closed())
         };
+        // Made into text only now: a version that was overtaken while it waited never is.
+        let batch: Vec<_> = batch.iter().filter_map(|record| projection(&record.snapshot)).collect();
         if !batch.is_empty() {
             if let Err(error) = control.project(&batch).await {
                 tracing::debug!(%error, tasks = batch.len(), "snapshots were not set and will be again");
@@ -110,8 +87,9 @@ async fn run(shared: Arc<Shared>, control: Control) {
             }
         } else if closed {
             return;
-        } else if let Some(at) = again.due {
-            if timeout_at(at, shared.news.notified()).await.is_err() {
+        } else if let Some(at) = due.into_iter().chain(again.due).min() {
+            let timeout = timeout_at(at, shared.news.notified()).await.is_err();
+            if timeout && again.due.is_some_and(|due| due <= at) {
                 again.send(&control).await;
             }
         } else {
@@ -157,7 +135,7 @@ impl Again {
 #[cfg(test)]
 mod tests {
     use control::Change;
-    use domain::TenantId;
+    use domain::{TaskId, TenantId};
 
     use super::*;
 
@@ -173,34 +151,6 @@ mod tests {
                 progress: None,
             },
         }
-    }
-
-    fn versions(batch: &[Projection]) -> Vec<(TaskId, i32)> {
-        batch.iter().map(|projection| (projection.change.task, projection.change.version)).collect()
-    }
-
-    #[test]
-    fn of_each_task_the_latest_waits_in_the_order_of_the_first() {
-        let (one, other) = (TaskId::generate(), TaskId::generate());
-        let mut waiting = Waiting::default();
-        for (task, version) in [(one, 2), (other, 7), (one, 4), (one, 3)] {
-            waiting.put(projection(task, version));
-        }
-        assert_eq!(versions(&waiting.take()), [(one, 4), (other, 7)]);
-        assert!(waiting.take().is_empty());
-        waiting.put(projection(one, 5));
-        waiting.put(projection(one, 4));
-        assert_eq!(versions(&waiting.take()), [(one, 5)]);
-    }
-
-    #[test]
-    fn more_than_fit_are_left_out_and_batches_are_bounded() {
-        let mut waiting = Waiting::default();
-        for _ in 0..WAITING_MAX + 10 {
-            waiting.put(projection(TaskId::generate(), 1));
-        }
-        assert_eq!(waiting.take().len(), BATCH_MAX);
-        assert_eq!(waiting.latest.len(), WAITING_MAX - BATCH_MAX);
     }
 
     #[tokio::test(start_paused = true)]
