@@ -43,11 +43,11 @@ impl StorageKey {
 
     /// The one place where an attempt's output may lie: `outputs/<2 digits>/<task>.<attempt>.mp4`.
     ///
-    /// The last digits of an id are random, so they spread the files over 256 folders.
+    /// An id begins with the instant when it was made, and the digits change every 65 seconds: so the files spread over 256
+    /// folders, and those of one minute lie in the same one, which is synced once for many of them.
     pub(crate) fn of_output(attempt: AttemptRef) -> Self {
-        let task = attempt.task.to_string();
-        let folder = &task[task.len() - 2..];
-        Self(format!("{OUTPUTS}/{folder}/{attempt}.mp4"))
+        let minute = attempt.task.as_uuid().as_bytes()[3];
+        Self(format!("{OUTPUTS}/{minute:02x}/{attempt}.mp4"))
     }
 
     /// A fresh place for a file that is being received.

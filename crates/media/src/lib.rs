@@ -13,6 +13,7 @@ mod audit;
 mod config;
 mod container;
 mod error;
+mod folder_sync;
 mod ingest;
 mod key;
 mod link;
@@ -22,6 +23,7 @@ mod publish;
 mod record;
 mod storage;
 mod sweep;
+mod unnamed;
 
 use std::sync::{Arc, atomic::AtomicU8};
 

@@ -1,7 +1,7 @@
 //! The object storage. What is written here is on the disk, file and folder, before a call returns; nothing under a
 //! final key is ever replaced; and no reader can see half a file.
 
-use std::{fs, ops::Range, path::PathBuf, sync::Arc};
+use std::{fs, io, ops::Range, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use domain::AssetId;
@@ -14,7 +14,9 @@ use url::Url;
 use crate::{
     config::ConfigError,
     error::StorageError,
+    folder_sync::FolderSync,
     key::{OUTPUTS, STAGING, StorageKey},
+    unnamed,
 };
 
 /// What became of an attempt to take a key.
@@ -30,6 +32,7 @@ pub(crate) struct Storage {
     objects: Arc<dyn ObjectStore>,
     /// The folder, for what object stores have no words for.
     root: PathBuf,
+    folders: FolderSync,
 }
 
 impl Storage {
@@ -45,7 +48,7 @@ impl Storage {
         fs::create_dir_all(root.join(OUTPUTS)).map_err(unusable)?;
         fs::write(&probe, b"").and_then(|()| fs::remove_file(&probe)).map_err(unusable)?;
         let files = LocalFileSystem::new_with_prefix(&root).map_err(ConfigError::Storage)?.with_fsync(true);
-        Ok(Self { objects: Arc::new(files), root })
+        Ok(Self { objects: Arc::new(files), root, folders: FolderSync::default() })
     }
 
     pub(crate) fn root(&self) -> &PathBuf {
@@ -54,9 +57,27 @@ impl Storage {
 
     /// Puts a whole object under a key that nobody has.
     pub(crate) async fn put_new(&self, key: &StorageKey, content: Bytes) -> Result<Taken, StorageError> {
+        if let Some(taken) = self.put_unnamed(key, content.clone()).await? {
+            return Ok(taken);
+        }
         let put =
             self.objects.put_opts(&key.path(), PutPayload::from_bytes(content), PutMode::Create.into()).await;
         taken(put.map(drop), "wrote an object")
+    }
+
+    /// The same by a file without a name, where there are such: then one sync of a folder serves all objects that come to
+    /// it at the same time.
+    async fn put_unnamed(&self, key: &StorageKey, content: Bytes) -> Result<Option<Taken>, StorageError> {
+        let failed = |error| StorageError::io("wrote an object", error);
+        let path = self.root.join(key.as_str());
+        let target = path.clone();
+        let written = tokio::task::spawn_blocking(move || unnamed::write_new(&target, &content)).await;
+        let taken = written.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(failed)?;
+        // Also where somebody else has just taken the key: what is told is that the object lies there.
+        if let (Some(_), Some(folder)) = (taken, path.parent()) {
+            self.folders.sync(folder).await.map_err(failed)?;
+        }
+        Ok(taken)
     }
 
     /// Moves an object to a key that nobody has.

@@ -26,7 +26,7 @@ impl Media {
         let outputs = self.storage().root().join(OUTPUTS).join(format!("{folder:02x}"));
         let swept = tokio::task::spawn_blocking(move || {
             let removed = remove_stale(&staging, older_than, |_| true)?;
-            // The storage writes `<name>#<n>` first and links it to its name when it is whole.
+            // Where there are no files without a name, the storage writes `<name>#<n>` first and links it when it is whole.
             Ok(removed + remove_stale(&outputs, older_than, |name| name.as_encoded_bytes().contains(&b'#'))?)
         });
         swept

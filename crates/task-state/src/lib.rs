@@ -109,6 +109,7 @@ impl TaskState {
     fn assemble(pool: PgPool, control: Control, config: TaskStateConfig, cache: read::ProcessCache) -> Self {
         let (writers, queues) = writer::Writers::new(config.writers);
         let projector = project::Projector::start(control.clone());
+        cache.look_at(projector.unsent());
         let (inbox, waiting) = inbox::Inbox::new();
         let shared = Arc::new(Shared { pool, control, config, writers, inbox, cache, projector });
         for queue in queues {

@@ -12,7 +12,7 @@ use std::{sync::Arc, time::Duration};
 use control::{Change, Projection};
 use domain::{TaskStatus, task::TaskSnapshot};
 
-pub(crate) use self::projector::Projector;
+pub(crate) use self::projector::{Projector, Unsent};
 use crate::{Shared, advance::MoveOutcome, record::TaskRecord};
 
 /// How long a snapshot in this state may stand in Redis.

@@ -1,10 +1,13 @@
 //! Reading one task: process cache, then Redis, then PostgreSQL.
 //!
 //! The process cache holds ended tasks for five seconds and joins concurrent readers of a live one for at most 50
-//! ms. A reader that names a version it has seen never gets an older one: whatever a cache holds below that version
+//! ms. What this process has committed and not told Redis yet comes before Redis, so nobody reads backwards here. A reader that names a version it has seen never gets an older one: whatever a cache holds below that version
 //! counts as absent.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
 use domain::{TaskId, metric, task::TaskSnapshot};
 use metrics::counter;
@@ -13,7 +16,8 @@ use pg::PgError;
 use uuid::Uuid;
 
 use crate::{
-    TaskState, project,
+    TaskState,
+    project::{self, Unsent},
     record::{TaskRecord, task_rows},
 };
 
@@ -43,17 +47,40 @@ impl Expiry<TaskId, Entry> for Lifetime {
 
 /// Cheap to clone; all clones are the same cache.
 #[derive(Clone)]
-pub(crate) struct ProcessCache(Cache<TaskId, Entry>);
+pub(crate) struct ProcessCache {
+    tasks: Cache<TaskId, Entry>,
+    /// What this process has committed and Redis may not have yet.
+    unsent: Arc<RwLock<Vec<Unsent>>>,
+}
 
 impl ProcessCache {
     pub(crate) fn new() -> Self {
-        Self(Cache::builder().max_capacity(50_000).expire_after(Lifetime).build())
+        let tasks = Cache::builder().max_capacity(50_000).expire_after(Lifetime).build();
+        Self { tasks, unsent: Arc::default() }
+    }
+
+    /// From now on readers also look there.
+    pub(crate) fn look_at(&self, unsent: Unsent) {
+        self.unsent.write().unwrap_or_else(PoisonError::into_inner).push(unsent);
+    }
+
+    /// The latest version among what this process has committed and Redis may not have yet.
+    fn unsent(&self, task: TaskId) -> Option<Arc<TaskRecord>> {
+        let unsent = self.unsent.read().unwrap_or_else(PoisonError::into_inner);
+        unsent.iter().filter_map(|unsent| unsent.of(task)).max_by_key(|record| record.snapshot.version)
     }
 
     /// Puts what a commit of this process has just made, so that its caller reads its own write. Never replaces a
     /// newer version.
+    ///
+    /// A version of a live task that nobody asked for only replaces one that somebody reads just now: few are read
+    /// before the next comes.
     pub(crate) async fn put(&self, snapshot: &TaskSnapshot) {
-        self.0
+        let asked_for = snapshot.status.is_terminal() || snapshot.cancel_requested;
+        if !asked_for && !self.tasks.contains_key(&snapshot.task_id) {
+            return;
+        }
+        self.tasks
             .entry(snapshot.task_id)
             .and_upsert_with(|present| {
                 let newer = present
@@ -80,7 +107,7 @@ impl TaskState {
             (None, Some(_)) => false,
             (_, None) => true,
         };
-        let cache = &self.shared.cache.0;
+        let cache = &self.shared.cache.tasks;
         if let Some(entry) = cache.get(&task).await {
             if new_enough(&entry) {
                 counter!(metric::CACHE_HIT, "cache" => "process").increment(1);
@@ -99,8 +126,13 @@ impl TaskState {
         Box::pin(self.read_through(task)).await
     }
 
-    /// Redis, then PostgreSQL.
+    /// What is on its way to Redis, then Redis, then PostgreSQL.
     async fn load(&self, task: TaskId, at_least: Option<i32>) -> Result<Entry, PgError> {
+        let own = self.shared.cache.unsent(task).map(|record| Arc::new(record.snapshot.clone()));
+        if let Some(own) = own.filter(|own| at_least.is_none_or(|version| own.version >= version)) {
+            counter!(metric::CACHE_HIT, "cache" => "process").increment(1);
+            return Ok(Some(own));
+        }
         // A Redis that is away is a cache that misses.
         if let Ok(mut found) = self.shared.control.get_snapshots(&[task]).await
             && let Some(json) = found.pop().flatten()

@@ -5,11 +5,12 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
 use control::{Control, Projection};
+use domain::TaskId;
 use tokio::{
     sync::Notify,
     time::{Instant, timeout_at},
@@ -29,6 +30,17 @@ const AGAIN_FOR: Duration = Duration::from_secs(12);
 /// Hands projections to the task that sends them, which ends with this value.
 pub(crate) struct Projector(Arc<Shared>);
 
+/// A look at what a projector has not sent yet. It keeps nothing alive.
+#[derive(Clone)]
+pub(crate) struct Unsent(Weak<Shared>);
+
+impl Unsent {
+    /// The latest version of a task that Redis may not have yet.
+    pub(crate) fn of(&self, task: TaskId) -> Option<Arc<TaskRecord>> {
+        self.0.upgrade()?.waiting().of(task).cloned()
+    }
+}
+
 #[derive(Default)]
 struct Shared {
     waiting: Mutex<Waiting<Arc<TaskRecord>>>,
@@ -41,6 +53,10 @@ impl Projector {
         let shared = Arc::new(Shared::default());
         tokio::spawn(run(Arc::clone(&shared), control));
         Self(shared)
+    }
+
+    pub(crate) fn unsent(&self) -> Unsent {
+        Unsent(Arc::downgrade(&self.0))
     }
 
     pub(crate) fn send(&self, records: Vec<Arc<TaskRecord>>) {
@@ -85,6 +101,7 @@ async fn run(shared: Arc<Shared>, control: Control) {
                 tracing::debug!(%error, tasks = batch.len(), "snapshots were not set and will be again");
                 again.put(batch, Instant::now());
             }
+            shared.waiting().arrived();
         } else if closed {
             return;
         } else if let Some(at) = due.into_iter().chain(again.due).min() {
@@ -135,7 +152,7 @@ impl Again {
 #[cfg(test)]
 mod tests {
     use control::Change;
-    use domain::{TaskId, TenantId};
+    use domain::TenantId;
 
     use super::*;
 

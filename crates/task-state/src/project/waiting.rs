@@ -2,7 +2,8 @@
 //!
 //! Versions in between are left out, which nobody misses, since readers want the latest and streams read what they told
 //! last from PostgreSQL. A task rests in some states only for a moment: it is claimed until its provider has it, and saved
-//! once its video is there. Such a version waits that moment for the one after it, and two become one.
+//! once its video is there. Such a version waits that moment for the one after it, and two become one. The readers of this
+//! process see it at once: they look here before they ask Redis.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -26,6 +27,8 @@ pub(super) struct Waiting<T> {
     ready: VecDeque<TaskId>,
     /// Tasks whose version waits for another, and until when, in that order. Some have gone since.
     resting: VecDeque<(Instant, TaskId)>,
+    /// What was taken and is on its way.
+    going: HashMap<TaskId, T>,
     closed: bool,
 }
 
@@ -37,11 +40,17 @@ struct Version<T> {
 
 impl<T> Default for Waiting<T> {
     fn default() -> Self {
-        Self { latest: HashMap::new(), ready: VecDeque::new(), resting: VecDeque::new(), closed: false }
+        Self {
+            latest: HashMap::new(),
+            ready: VecDeque::new(),
+            resting: VecDeque::new(),
+            going: HashMap::new(),
+            closed: false,
+        }
     }
 }
 
-impl<T> Waiting<T> {
+impl<T: Clone> Waiting<T> {
     pub(super) fn put(&mut self, task: TaskId, number: i32, status: TaskStatus, what: T, now: Instant) {
         let rests = is_passing(status) && self.resting.len() < WAITING_MAX;
         if let Some(present) = self.latest.get_mut(&task) {
@@ -77,8 +86,24 @@ impl<T> Waiting<T> {
             }
         }
         let count = self.ready.len().min(BATCH_MAX);
-        let latest = &mut self.latest;
-        self.ready.drain(..count).filter_map(|task| latest.remove(&task)).map(|version| version.what).collect()
+        let mut taken = Vec::with_capacity(count);
+        for task in self.ready.drain(..count) {
+            if let Some(version) = self.latest.remove(&task) {
+                self.going.insert(task, version.what.clone());
+                taken.push(version.what);
+            }
+        }
+        taken
+    }
+
+    /// What was taken has arrived, or never will.
+    pub(super) fn arrived(&mut self) {
+        self.going.clear();
+    }
+
+    /// The latest version of a task that Redis may not have yet.
+    pub(super) fn of(&self, task: TaskId) -> Option<&T> {
+        self.latest.get(&task).map(|version| &version.what).or_else(|| self.going.get(&task))
     }
 
     /// When the next that rests may go.
@@ -147,6 +172,20 @@ mod tests {
         assert_eq!(waiting.take(now), [(one, 2)]);
         assert_eq!(waiting.take(now + MOMENT), [(other, 1)]);
         assert_eq!(waiting.due(), None);
+    }
+
+    #[test]
+    fn what_waits_or_is_on_its_way_can_be_seen() {
+        let (task, now) = (TaskId::generate(), Instant::now());
+        let mut waiting = Waiting::default();
+        put(&mut waiting, task, 1, false, now);
+        assert_eq!(waiting.of(task), Some(&(task, 1)));
+        waiting.take(now);
+        assert_eq!(waiting.of(task), Some(&(task, 1)));
+        put(&mut waiting, task, 2, true, now);
+        assert_eq!(waiting.of(task), Some(&(task, 2)));
+        waiting.arrived();
+        assert_eq!((waiting.of(task), waiting.of(TaskId::generate())), (Some(&(task, 2)), None));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Reads through the caches, lists, and the audit that notices what was tampered with.
 
+use std::time::Duration;
+
 use domain::{
     TaskStatus,
     task::{Event, Seen},
@@ -33,6 +35,21 @@ async fn a_writer_reads_its_own_write() {
         };
         expect_moved(h.state.advance(cancel).await.unwrap());
         assert_eq!(h.state.snapshot(task, None).await.unwrap().unwrap().status, TaskStatus::Canceled);
+    }
+}
+
+#[tokio::test]
+async fn what_redis_was_not_told_yet_is_read_here_all_the_same() {
+    let h = Harness::new().await;
+    for task in h.submit(5).await {
+        let before = h.state.record(task).await.unwrap().unwrap().snapshot;
+        let json = serde_json::to_string(&before).unwrap();
+        let known = [(task, before.version, json, Duration::from_secs(30))];
+        assert_eq!(h.control.set_snapshots(&known).await.unwrap(), [true]);
+        // A claim waits a moment for the submit before Redis is told of both.
+        let (claimed, _) = h.claim(task, 1).await;
+        let read = h.state.snapshot(task, None).await.unwrap().unwrap();
+        assert_eq!((read.version, read.status), (claimed.snapshot.version, TaskStatus::Scheduling));
     }
 }
 
