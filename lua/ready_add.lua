@@ -30,6 +30,12 @@ local function join_later(own, tenant, user)
     joining[#joining + 1] = { tenant, user }
   end
 end
+local function join_all()
+  for _, user in ipairs(joining) do
+    join_user(user[1], user[2])
+  end
+  joining, joins = {}, {}
+end
 
 for i = 2, #ARGV, 3 do
   local task, not_before, record = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
@@ -37,6 +43,8 @@ for i = 2, #ARGV, 3 do
   local own = user_key(tenant, user)
   local held = redis.call('GET', P .. 'k:' .. task)
   if held and attempt(held) < attempt(record) then
+    -- Whoever joins does so before anybody leaves: a tenant that is empty for a moment would begin anew.
+    join_all()
     end_claim(task, held, true)
     take_out(task, tenant, user)
     heads[own] = nil
@@ -86,8 +94,6 @@ for i = 2, #ARGV, 3 do
     end
   end
 end
-for _, user in ipairs(joining) do
-  join_user(user[1], user[2])
-end
+join_all()
 finish()
 return reply

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{sync::oneshot, time::Instant};
 
-/// From one sync of a folder to the next. Who comes alone never waits for it.
+/// From one sync to the next. Who comes alone never waits for it.
 const REST: Duration = Duration::from_millis(5);
 
 type Answer = Result<(), Arc<io::Error>>;
@@ -35,15 +35,20 @@ impl FolderSync {
     /// When the folder could not be synced. Whether it was, nobody knows then.
     pub(crate) async fn sync(&self, folder: &Path) -> io::Result<()> {
         let (answer, answered) = oneshot::channel();
-        {
+        let comes_first = {
             let mut folders = self.folders();
-            if let Some(waiting) = folders.waiting.get_mut(folder) {
-                waiting.push(answer);
-            } else {
-                folders.waiting.insert(folder.to_owned(), vec![answer]);
-                // In a task of its own: whoever came first may go away, the others still wait.
-                tokio::spawn(self.clone().look_after(folder.to_owned()));
+            let waiting = folders.waiting.get_mut(folder);
+            let comes_first = waiting.is_none();
+            match waiting {
+                Some(waiting) => waiting.push(answer),
+                None => drop(folders.waiting.insert(folder.to_owned(), vec![answer])),
             }
+            comes_first
+        };
+        if comes_first {
+            // In a task of its own: whoever came first may go away, the others still wait.
+            let caretaker = Caretaker { sync: self.clone(), folder: folder.to_owned(), on_duty: true };
+            tokio::spawn(caretaker.look_after());
         }
         match answered.await {
             Ok(Ok(())) => Ok(()),
@@ -55,32 +60,52 @@ impl FolderSync {
     fn folders(&self) -> MutexGuard<'_, Folders> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
+/// Looks after a folder for which somebody waits. When it goes before its work is done, such as with its runtime, those who
+/// wait hear of it.
+struct Caretaker {
+    sync: FolderSync,
+    folder: PathBuf,
+    on_duty: bool,
+}
+
+impl Caretaker {
     /// Syncs the folder until nobody waits for it.
-    async fn look_after(self, folder: PathBuf) {
+    async fn look_after(mut self) {
         loop {
-            let rested = self.folders().last.map(|last| last + REST);
+            let rested = self.sync.folders().last.map(|last| last + REST);
             if let Some(rested) = rested {
                 tokio::time::sleep_until(rested).await;
             }
             let waiting = {
-                let mut folders = self.folders();
-                let Some(waiting) = folders.waiting.get_mut(&folder) else { return };
+                let mut folders = self.sync.folders();
+                let Some(waiting) = folders.waiting.get_mut(&self.folder) else { return };
                 if waiting.is_empty() {
-                    folders.waiting.remove(&folder);
+                    // Under the same lock: whoever comes next finds nobody and begins anew.
+                    folders.waiting.remove(&self.folder);
+                    self.on_duty = false;
                     return;
                 }
                 let waiting = std::mem::take(waiting);
                 folders.last = Some(Instant::now());
                 waiting
             };
-            let opened = folder.clone();
+            let opened = self.folder.clone();
             let synced = tokio::task::spawn_blocking(move || File::open(opened)?.sync_all()).await;
             let answer = synced.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(Arc::new);
             for waiter in waiting {
                 // Who has gone wants no answer.
                 let _ = waiter.send(answer.clone());
             }
+        }
+    }
+}
+
+impl Drop for Caretaker {
+    fn drop(&mut self) {
+        if self.on_duty {
+            self.sync.folders().waiting.remove(&self.folder);
         }
     }
 }
@@ -108,6 +133,18 @@ mod tests {
         assert!(futures::poll!(&mut second).is_pending());
         drop(first);
         second.await.unwrap();
+    }
+
+    #[test]
+    fn the_end_of_a_runtime_is_an_error_and_the_next_one_serves() {
+        let (sync, folder) = (FolderSync::default(), tempfile::tempdir().unwrap());
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (ending, next) = (runtime(), runtime());
+        let mut waiting = Box::pin(sync.sync(folder.path()));
+        ending.block_on(async { assert!(futures::poll!(&mut waiting).is_pending()) });
+        drop(ending);
+        assert_eq!(next.block_on(waiting).unwrap_err().kind(), io::ErrorKind::Other);
+        next.block_on(sync.sync(folder.path())).unwrap();
     }
 
     #[tokio::test]

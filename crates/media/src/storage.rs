@@ -1,7 +1,15 @@
 //! The object storage. What is written here is on the disk, file and folder, before a call returns; nothing under a
 //! final key is ever replaced; and no reader can see half a file.
 
-use std::{fs, io, ops::Range, path::PathBuf, sync::Arc};
+use std::{
+    fs, io,
+    ops::Range,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use domain::AssetId;
@@ -33,6 +41,8 @@ pub(crate) struct Storage {
     /// The folder, for what object stores have no words for.
     root: PathBuf,
     folders: FolderSync,
+    /// The file system has files without a name, as far as is known.
+    unnamed: AtomicBool,
 }
 
 impl Storage {
@@ -45,10 +55,21 @@ impl Storage {
         // Better now than at the end of the first generation.
         let probe = root.join(STAGING).join(AssetId::generate().to_string());
         fs::create_dir_all(root.join(STAGING)).map_err(unusable)?;
-        fs::create_dir_all(root.join(OUTPUTS)).map_err(unusable)?;
+        let outputs = root.join(OUTPUTS);
+        fs::create_dir_all(&outputs).map_err(unusable)?;
+        // All of them now: a folder that came with its first output would have to be made to last like its name.
+        for folder in 0..=u8::MAX {
+            fs::create_dir_all(outputs.join(format!("{folder:02x}"))).map_err(unusable)?;
+        }
+        fs::File::open(&outputs).and_then(|folder| folder.sync_all()).map_err(unusable)?;
         fs::write(&probe, b"").and_then(|()| fs::remove_file(&probe)).map_err(unusable)?;
         let files = LocalFileSystem::new_with_prefix(&root).map_err(ConfigError::Storage)?.with_fsync(true);
-        Ok(Self { objects: Arc::new(files), root, folders: FolderSync::default() })
+        Ok(Self {
+            objects: Arc::new(files),
+            root,
+            folders: FolderSync::default(),
+            unnamed: AtomicBool::new(true),
+        })
     }
 
     pub(crate) fn root(&self) -> &PathBuf {
@@ -68,11 +89,17 @@ impl Storage {
     /// The same by a file without a name, where there are such: then one sync of a folder serves all objects that come to
     /// it at the same time.
     async fn put_unnamed(&self, key: &StorageKey, content: Bytes) -> Result<Option<Taken>, StorageError> {
+        if !self.unnamed.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         let failed = |error| StorageError::io("wrote an object", error);
         let path = self.root.join(key.as_str());
         let target = path.clone();
         let written = tokio::task::spawn_blocking(move || unnamed::write_new(&target, &content)).await;
         let taken = written.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(failed)?;
+        if taken.is_none() && self.unnamed.swap(false, Ordering::Relaxed) {
+            tracing::info!(root = %self.root.display(), "outputs are written under temporary names here");
+        }
         // Also where somebody else has just taken the key: what is told is that the object lies there.
         if let (Some(_), Some(folder)) = (taken, path.parent()) {
             self.folders.sync(folder).await.map_err(failed)?;

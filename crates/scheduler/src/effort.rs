@@ -65,7 +65,7 @@ impl Default for EffortConfig {
         Self {
             lag_max: Duration::from_millis(20),
             accept_wait_max: Duration::from_millis(2),
-            starts_per_second_min: 330,
+            starts_per_second_min: 280,
             gather_max: Duration::from_millis(60),
             look_stretch_max: 4,
         }
@@ -229,7 +229,7 @@ mod tests {
         for _ in 0..100 {
             effort.follow(flood);
         }
-        assert_eq!(effort.starts(128), 19, "330 a second in dispatches 60 ms apart");
+        assert_eq!(effort.starts(128), 16, "280 a second in dispatches 60 ms apart");
         assert!(!effort.follow(Load { finished: 600, ..flood }), "not yet over");
         assert!(effort.follow(Load { accepted: 0, ..flood }), "afterwards what has piled up is worked off");
     }

@@ -40,12 +40,12 @@ pub(crate) async fn after_commit(shared: &Arc<Shared>, outcomes: &[MoveOutcome])
 
 /// The same for records that were written in another way.
 pub(crate) async fn records<'a>(shared: &Arc<Shared>, moved: impl Iterator<Item = &'a Arc<TaskRecord>>) {
-    let mut known = Vec::new();
+    let moved: Vec<_> = moved.map(Arc::clone).collect();
+    // First, so that whoever reads meanwhile finds them there.
+    shared.projector.send(moved.clone());
     for record in moved {
         shared.cache.put(&record.snapshot).await;
-        known.push(Arc::clone(record));
     }
-    shared.projector.send(known);
 }
 
 fn projection(snapshot: &TaskSnapshot) -> Option<Projection> {

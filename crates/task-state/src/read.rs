@@ -70,6 +70,22 @@ impl ProcessCache {
         unsent.iter().filter_map(|unsent| unsent.of(task)).max_by_key(|record| record.snapshot.version)
     }
 
+    /// What was found elsewhere, or what this process committed while it was looked for. Whatever is older than what was found
+    /// is not shown any more.
+    fn latest(&self, found: TaskSnapshot) -> Arc<TaskSnapshot> {
+        let task = found.task_id;
+        let snapshot = match self.unsent(task) {
+            Some(own) if own.snapshot.version > found.version => own.snapshot.clone(),
+            Some(_) => {
+                let unsent = self.unsent.read().unwrap_or_else(PoisonError::into_inner);
+                unsent.iter().for_each(|unsent| unsent.overtaken(task, found.version));
+                found
+            }
+            None => found,
+        };
+        Arc::new(snapshot)
+    }
+
     /// Puts what a commit of this process has just made, so that its caller reads its own write. Never replaces a
     /// newer version.
     ///
@@ -128,10 +144,12 @@ impl TaskState {
 
     /// What is on its way to Redis, then Redis, then PostgreSQL.
     async fn load(&self, task: TaskId, at_least: Option<i32>) -> Result<Entry, PgError> {
-        let own = self.shared.cache.unsent(task).map(|record| Arc::new(record.snapshot.clone()));
-        if let Some(own) = own.filter(|own| at_least.is_none_or(|version| own.version >= version)) {
+        let cache = &self.shared.cache;
+        if let Some(own) = cache.unsent(task)
+            && at_least.is_none_or(|version| own.snapshot.version >= version)
+        {
             counter!(metric::CACHE_HIT, "cache" => "process").increment(1);
-            return Ok(Some(own));
+            return Ok(Some(Arc::new(own.snapshot.clone())));
         }
         // A Redis that is away is a cache that misses.
         if let Ok(mut found) = self.shared.control.get_snapshots(&[task]).await
@@ -140,7 +158,7 @@ impl TaskState {
             && at_least.is_none_or(|version| snapshot.version >= version)
         {
             counter!(metric::CACHE_HIT, "cache" => "redis").increment(1);
-            return Ok(Some(Arc::new(snapshot)));
+            return Ok(Some(cache.latest(snapshot)));
         }
         counter!(metric::CACHE_MISS, "cache" => "redis").increment(1);
         if at_least.is_none() && matches!(self.shared.control.is_absent(task).await, Ok(true)) {
@@ -154,7 +172,7 @@ impl TaskState {
             let _ = self.shared.control.mark_absent(task).await;
             return Ok(None);
         };
-        let snapshot = Arc::new(record.snapshot);
+        let snapshot = self.shared.cache.latest(record.snapshot);
         project::fill(&self.shared, &snapshot).await;
         Ok(Some(snapshot))
     }

@@ -101,6 +101,28 @@ async fn one_slice_counts_within_itself() {
 }
 
 #[tokio::test]
+async fn more_members_than_fit_into_one_command_and_one_named_twice() {
+    let (tenant, user) = ids();
+    let corner = ready_corner(tenant).await;
+    let limits = SlotLimits { account: 2_100, model: 9_999, tenant: 9_999, user: 9_999 };
+    let mut claims: Vec<_> = (0..2_101).map(|_| SlotClaim { limits, ..claim(tenant, user) }).collect();
+    claims.push(claims[0].clone());
+    let outcomes = corner.control.acquire_slots(&claims, Trips::Two).await;
+    let acquired = |outcomes: &[Result<SlotOutcome, ControlError>]| {
+        outcomes.iter().filter(|outcome| **outcome == Ok(SlotOutcome::Acquired)).count()
+    };
+    // One had no place, and the first is there twice and once at the account.
+    assert_eq!(acquired(&outcomes), 2_101);
+    assert_eq!(used(&corner, SlotSet::Account(account())).await, 2_100);
+    assert_eq!(acquired(&corner.control.acquire_slots(&claims, Trips::Two).await), 2_101);
+    let slots: Vec<_> = claims.iter().map(SlotClaim::slot).collect();
+    corner.control.release_slots(&slots, Sent::Yes).await.unwrap();
+    for set in [SlotSet::Account(account()), SlotSet::Tenant(tenant), SlotSet::User(tenant, user)] {
+        assert_eq!(used(&corner, set).await, 0);
+    }
+}
+
+#[tokio::test]
 async fn places_that_are_left_go_by_the_order_of_the_claims_whoever_they_are_for() {
     let (tenant, user) = ids();
     let (stranger, colleague) = (TenantId::generate(), UserId::generate());

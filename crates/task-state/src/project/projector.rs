@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{
     projection,
-    waiting::{BATCH_MAX, WAITING_MAX, Waiting},
+    waiting::{BATCH_MAX, WAITING_MAX, Waiting, is_passing},
 };
 use crate::record::TaskRecord;
 
@@ -39,12 +39,19 @@ impl Unsent {
     pub(crate) fn of(&self, task: TaskId) -> Option<Arc<TaskRecord>> {
         self.0.upgrade()?.waiting().of(task).cloned()
     }
+
+    /// A reader found this version, which somebody else has written.
+    pub(crate) fn overtaken(&self, task: TaskId, version: i32) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.waiting().overtaken(task, version);
+        }
+    }
 }
 
 #[derive(Default)]
 struct Shared {
     waiting: Mutex<Waiting<Arc<TaskRecord>>>,
-    /// The queue grew by something that may go, or was closed.
+    /// The queue grew, or was closed.
     news: Notify,
 }
 
@@ -67,7 +74,7 @@ impl Projector {
         let mut waiting = self.0.waiting();
         for record in records {
             let snapshot = &record.snapshot;
-            waiting.put(snapshot.task_id, snapshot.version, snapshot.status, record, now);
+            waiting.put(snapshot.task_id, snapshot.version, is_passing(snapshot), record, now);
         }
         drop(waiting);
         self.0.news.notify_one();
@@ -82,6 +89,11 @@ impl Drop for Projector {
 }
 
 impl Shared {
+    fn arrived(&self, over: &[Projection]) {
+        let mut waiting = self.waiting();
+        over.iter().for_each(|Projection { change, .. }| waiting.arrived(change.task, change.version));
+    }
+
     fn waiting(&self) -> MutexGuard<'_, Waiting<Arc<TaskRecord>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -97,17 +109,21 @@ async fn run(shared: Arc<Shared>, control: Control) {
         // Made into text only now: a version that was overtaken while it waited never is.
         let batch: Vec<_> = batch.iter().filter_map(|record| projection(&record.snapshot)).collect();
         if !batch.is_empty() {
-            if let Err(error) = control.project(&batch).await {
-                tracing::debug!(%error, tasks = batch.len(), "snapshots were not set and will be again");
-                again.put(batch, Instant::now());
-            }
-            shared.waiting().arrived();
+            let over = match control.project(&batch).await {
+                Ok(()) => batch,
+                Err(error) => {
+                    tracing::debug!(%error, tasks = batch.len(), "snapshots were not set and will be again");
+                    again.put(batch, Instant::now())
+                }
+            };
+            shared.arrived(&over);
         } else if closed {
             return;
         } else if let Some(at) = due.into_iter().chain(again.due).min() {
             let timeout = timeout_at(at, shared.news.notified()).await.is_err();
             if timeout && again.due.is_some_and(|due| due <= at) {
-                again.send(&control).await;
+                let over = again.send(&control).await;
+                shared.arrived(&over);
             }
         } else {
             shared.news.notified().await;
@@ -123,29 +139,40 @@ struct Again {
 }
 
 impl Again {
-    fn put(&mut self, batch: Vec<Projection>, now: Instant) {
+    /// Keeps them; those for which there is no room come back.
+    fn put(&mut self, mut batch: Vec<Projection>, now: Instant) -> Vec<Projection> {
         let room = WAITING_MAX.saturating_sub(self.snapshots.len());
-        self.snapshots.extend(batch.into_iter().take(room).map(|projection| (now + AGAIN_FOR, projection)));
+        let given_up = batch.split_off(room.min(batch.len()));
+        self.snapshots.extend(batch.into_iter().map(|projection| (now + AGAIN_FOR, projection)));
         self.due.get_or_insert(now + AGAIN_AFTER);
+        given_up
     }
 
-    /// What is still worth setting, at most a batch of it. An older version than the one there is refused by Redis.
-    fn take(&mut self, now: Instant) -> Vec<(Instant, Projection)> {
-        self.snapshots.retain(|(until, _)| *until > now);
-        self.snapshots.drain(..self.snapshots.len().min(BATCH_MAX)).collect()
+    /// What is still worth setting, at most a batch of it, and what is not. An older version than the one there is refused
+    /// by Redis.
+    fn take(&mut self, now: Instant) -> (Vec<(Instant, Projection)>, Vec<Projection>) {
+        // They were kept for the same time each, so the first are the oldest.
+        let old = self.snapshots.partition_point(|(until, _)| *until <= now);
+        let given_up = self.snapshots.drain(..old).map(|(_, projection)| projection).collect();
+        (self.snapshots.drain(..self.snapshots.len().min(BATCH_MAX)).collect(), given_up)
     }
 
-    async fn send(&mut self, control: &Control) {
-        let batch = self.take(Instant::now());
+    /// Sets a batch once more; returns what is over with: set now, or given up.
+    async fn send(&mut self, control: &Control) -> Vec<Projection> {
+        let (batch, mut over) = self.take(Instant::now());
         let snapshots: Vec<_> = batch
             .iter()
             .map(|(_, Projection { json, ttl, change })| (change.task, change.version, json.clone(), *ttl))
             .collect();
-        if let Err(error) = control.set_snapshots(&snapshots).await {
-            tracing::debug!(%error, tasks = snapshots.len(), "snapshots were not set again yet");
-            self.snapshots.extend(batch);
+        match control.set_snapshots(&snapshots).await {
+            Ok(_) => over.extend(batch.into_iter().map(|(_, projection)| projection)),
+            Err(error) => {
+                tracing::debug!(%error, tasks = snapshots.len(), "snapshots were not set again yet");
+                batch.into_iter().rev().for_each(|again| self.snapshots.push_front(again));
+            }
         }
         self.due = (!self.snapshots.is_empty()).then(|| Instant::now() + AGAIN_AFTER);
+        over
     }
 }
 
@@ -174,11 +201,14 @@ mod tests {
     async fn what_redis_did_not_take_is_kept_as_long_as_it_is_worth_it_and_bounded() {
         let mut again = Again::default();
         let now = Instant::now();
-        again.put((0..WAITING_MAX + 5).map(|_| projection(TaskId::generate(), 2)).collect(), now);
+        let waiting = (0..WAITING_MAX + 5).map(|_| projection(TaskId::generate(), 2)).collect();
+        assert_eq!(again.put(waiting, now).len(), 5, "there is no room for them");
         assert_eq!(again.due, Some(now + AGAIN_AFTER));
-        assert_eq!(again.take(now + AGAIN_AFTER).len(), BATCH_MAX);
+        let (batch, given_up) = again.take(now + AGAIN_AFTER);
+        assert_eq!((batch.len(), given_up.len()), (BATCH_MAX, 0));
         assert_eq!(again.snapshots.len(), WAITING_MAX - BATCH_MAX);
-        assert!(again.take(now + AGAIN_FOR).is_empty());
+        let (batch, given_up) = again.take(now + AGAIN_FOR);
+        assert_eq!((batch.len(), given_up.len()), (0, WAITING_MAX - BATCH_MAX));
         assert!(again.snapshots.is_empty());
     }
 }

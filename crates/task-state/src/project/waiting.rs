@@ -3,14 +3,14 @@
 //! Versions in between are left out, which nobody misses, since readers want the latest and streams read what they told
 //! last from PostgreSQL. A task rests in some states only for a moment: it is claimed until its provider has it, and saved
 //! once its video is there. Such a version waits that moment for the one after it, and two become one. The readers of this
-//! process see it at once: they look here before they ask Redis.
+//! process see it at once: they look here before they ask Redis. Streams hear of it through Redis, when it goes.
 
 use std::{
     collections::{HashMap, VecDeque},
     time::Duration,
 };
 
-use domain::{TaskId, TaskStatus};
+use domain::{TaskId, TaskStatus, task::TaskSnapshot};
 use tokio::time::Instant;
 
 /// Tasks that may wait; those of more are dropped.
@@ -27,8 +27,8 @@ pub(super) struct Waiting<T> {
     ready: VecDeque<TaskId>,
     /// Tasks whose version waits for another, and until when, in that order. Some have gone since.
     resting: VecDeque<(Instant, TaskId)>,
-    /// What was taken and is on its way.
-    going: HashMap<TaskId, T>,
+    /// What was taken and has not arrived yet.
+    going: HashMap<TaskId, (i32, T)>,
     closed: bool,
 }
 
@@ -51,8 +51,9 @@ impl<T> Default for Waiting<T> {
 }
 
 impl<T: Clone> Waiting<T> {
-    pub(super) fn put(&mut self, task: TaskId, number: i32, status: TaskStatus, what: T, now: Instant) {
-        let rests = is_passing(status) && self.resting.len() < WAITING_MAX;
+    /// Adds a version; one that `passes` waits a moment for the next.
+    pub(super) fn put(&mut self, task: TaskId, number: i32, passes: bool, what: T, now: Instant) {
+        let rests = passes && self.resting.len() < WAITING_MAX;
         if let Some(present) = self.latest.get_mut(&task) {
             if present.number > number {
                 return;
@@ -89,21 +90,34 @@ impl<T: Clone> Waiting<T> {
         let mut taken = Vec::with_capacity(count);
         for task in self.ready.drain(..count) {
             if let Some(version) = self.latest.remove(&task) {
-                self.going.insert(task, version.what.clone());
+                self.going.insert(task, (version.number, version.what.clone()));
                 taken.push(version.what);
             }
         }
         taken
     }
 
-    /// What was taken has arrived, or never will.
-    pub(super) fn arrived(&mut self) {
-        self.going.clear();
+    /// This version has arrived, or is given up.
+    pub(super) fn arrived(&mut self, task: TaskId, number: i32) {
+        if self.going.get(&task).is_some_and(|(going, _)| *going <= number) {
+            self.going.remove(&task);
+        }
+    }
+
+    /// Somebody has written this version: what is older needs no telling any more.
+    pub(super) fn overtaken(&mut self, task: TaskId, number: i32) {
+        if self.latest.get(&task).is_some_and(|version| version.number < number) {
+            self.latest.remove(&task);
+        }
+        self.arrived(task, number - 1);
     }
 
     /// The latest version of a task that Redis may not have yet.
     pub(super) fn of(&self, task: TaskId) -> Option<&T> {
-        self.latest.get(&task).map(|version| &version.what).or_else(|| self.going.get(&task))
+        self.latest
+            .get(&task)
+            .map(|version| &version.what)
+            .or_else(|| self.going.get(&task).map(|(_, what)| what))
     }
 
     /// When the next that rests may go.
@@ -121,10 +135,10 @@ impl<T: Clone> Waiting<T> {
     }
 }
 
-/// Whether a task is in this state for a moment only, when all goes well.
-const fn is_passing(status: TaskStatus) -> bool {
-    match status {
-        TaskStatus::Scheduling | TaskStatus::PostProcessing => true,
+/// Whether a task is in this state for a moment only, when all goes well. Who has just asked for a cancel wants to see it.
+pub(super) const fn is_passing(snapshot: &TaskSnapshot) -> bool {
+    match snapshot.status {
+        TaskStatus::Scheduling | TaskStatus::PostProcessing => !snapshot.cancel_requested,
         TaskStatus::Queued
         | TaskStatus::Reconciling
         | TaskStatus::ProviderSubmitted
@@ -139,10 +153,9 @@ const fn is_passing(status: TaskStatus) -> bool {
 mod tests {
     use super::*;
 
-    /// Puts a version of a task that stays in its state, or only passes through it.
+    /// Puts a version that is told at once, or only passes.
     fn put(waiting: &mut Waiting<(TaskId, i32)>, task: TaskId, number: i32, passes: bool, now: Instant) {
-        let status = if passes { TaskStatus::Scheduling } else { TaskStatus::Running };
-        waiting.put(task, number, status, (task, number), now);
+        waiting.put(task, number, passes, (task, number), now);
     }
 
     #[test]
@@ -184,8 +197,25 @@ mod tests {
         assert_eq!(waiting.of(task), Some(&(task, 1)));
         put(&mut waiting, task, 2, true, now);
         assert_eq!(waiting.of(task), Some(&(task, 2)));
-        waiting.arrived();
+        waiting.take(now + MOMENT);
+        waiting.arrived(task, 1);
         assert_eq!((waiting.of(task), waiting.of(TaskId::generate())), (Some(&(task, 2)), None));
+        waiting.arrived(task, 2);
+        assert_eq!(waiting.of(task), None);
+    }
+
+    #[test]
+    fn what_was_overtaken_elsewhere_is_neither_seen_nor_sent() {
+        let (task, now) = (TaskId::generate(), Instant::now());
+        let mut waiting = Waiting::default();
+        put(&mut waiting, task, 1, false, now);
+        waiting.take(now);
+        put(&mut waiting, task, 2, true, now);
+        waiting.overtaken(task, 2);
+        assert_eq!(waiting.of(task), Some(&(task, 2)));
+        waiting.overtaken(task, 3);
+        assert_eq!(waiting.of(task), None);
+        assert!(waiting.take(now + MOMENT).is_empty());
     }
 
     #[test]
