@@ -252,7 +252,7 @@ mod tests {
         for _ in 0..100 {
             effort.follow(lagging(config.lag_max * 2));
         }
-        assert_eq!(effort.starts(128), 19);
+        assert_eq!(effort.starts(128), 16);
         assert_eq!(effort.starts(4), 4, "never more than a batch");
         assert_eq!(effort.gather(), config.gather_max);
         assert_eq!(effort.stretch(Duration::from_millis(50)), Duration::from_millis(200));
