@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{sync::oneshot, time::Instant};
 
-/// From one sync to the next. Who comes alone never waits for it.
+/// From one sync, of whatever folder, to the next. Who comes later than that after the last never waits.
 const REST: Duration = Duration::from_millis(5);
 
 type Answer = Result<(), Arc<io::Error>>;

@@ -1,8 +1,9 @@
 //! Reading one task: process cache, then Redis, then PostgreSQL.
 //!
 //! The process cache holds ended tasks for five seconds and joins concurrent readers of a live one for at most 50
-//! ms. What this process has committed and not told Redis yet comes before Redis, so nobody reads backwards here. A reader that names a version it has seen never gets an older one: whatever a cache holds below that version
-//! counts as absent.
+//! ms. What this process has committed and not told Redis yet comes before Redis, so nobody reads backwards here. A
+//! reader that names a version it has seen never gets an older one: whatever a cache holds below that version counts
+//! as absent.
 
 use std::{
     sync::{Arc, PoisonError, RwLock},
